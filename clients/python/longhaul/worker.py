@@ -5,9 +5,7 @@ Threads send the keep-alives, because an event loop that a processor blocks woul
 
 from __future__ import annotations
 
-import _thread
 import asyncio
-import atexit
 import base64
 import inspect
 import json
@@ -16,17 +14,15 @@ import math
 import os
 import random
 import secrets
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
+from . import ending
 from .client import Client, length
 from .errors import GatewayError, LonghaulError
 from .http import HaltEvent
@@ -115,36 +111,17 @@ class Worker:
 
         A signal drains all workers of this process, and then this waits for all of them. A second signal ends the process.
         """
-        signalled = threading.Event()
-        is_main = threading.current_thread() is threading.main_thread()
-        former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if is_main}
-
-        def stop(number: int, _: FrameType | None) -> None:
-            signal.signal(number, signal.SIG_DFL)
-            # The main thread, which runs this, may hold the lock of any event. A bare thread needs no lock.
-            _thread.start_new_thread(stop_all, ())
-
-        def stop_all() -> None:
-            signalled.set()
-            _stop_all()
-
-        for number in former:
-            signal.signal(number, stop)
-        try:
+        with ending.signals() as signalled:
             self._work()
             if signalled.is_set():
-                _drain_all()
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
+                ending.drain_all()
 
     def start(self) -> None:
         """Starts the worker in its own thread. It works until `stop`, or until the interpreter ends.
 
         In the main thread, this installs a handler for SIGTERM that ends the interpreter, if there is no handler yet. The end of the interpreter drains.
         """
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _exit)
+        ending.end_at_signal()
         self._thread = threading.Thread(target=self._work, name=f"worker {self.name}", daemon=True)
         self._thread.start()
 
@@ -160,11 +137,11 @@ class Worker:
         return True
 
     def _work(self) -> None:
-        _working.add(self)
+        ending.working.add(self)
         try:
             self._work_and_drain()
         finally:
-            _working.discard(self)
+            ending.working.discard(self)
             self._ended.set()
 
     def _work_and_drain(self) -> None:
@@ -409,32 +386,3 @@ def _result(value: Any) -> dict[str, Any]:
     # Fails if the value has no form in JSON, and as above.
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     return {"result_json": value}
-
-
-# The workers of this process, which work or drain.
-_working = set[Worker]()
-
-
-def _stop_all() -> None:
-    for worker in list(_working):
-        worker.stop()
-
-
-@atexit.register
-def _drain_all() -> None:
-    """Drains all workers: a worker in a thread of its own would leave its tasks to the end of their leases."""
-    while working := list(_working):
-        for worker in working:
-            worker.stop()
-        for worker in working:
-            worker._ended.wait()
-
-
-def _exit(number: int, _: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
-    sys.exit(128 + number)
-
-
-if hasattr(os, "register_at_fork"):
-    # The threads of the workers stay with the process that started them.
-    os.register_at_fork(after_in_child=_working.clear)

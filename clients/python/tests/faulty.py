@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from longhaul import LeaseLost, Task, conformance, errors, http, task, worker
+from longhaul import LeaseLost, Task, conformance, ending, errors, http, task, worker
 
 
 _PROBLEM = "application/problem+json"
@@ -141,13 +140,12 @@ def drains_one() -> None:
     """SIGTERM drains only the worker in `run`."""
 
     def stop() -> None:
-        for each in list(worker._working):
+        for each in list(ending.working):
             if each._thread is None:
                 each.stop()
 
-    atexit.unregister(worker._drain_all)
-    setattr(worker, "_stop_all", stop)
-    setattr(worker, "_drain_all", lambda: None)
+    setattr(ending, "stop_all", stop)
+    setattr(ending, "drain_all", lambda: None)
 
 
 def one_gateway() -> None:
