@@ -6,7 +6,6 @@ Threads send the keep-alives, because an event loop that a processor blocks woul
 from __future__ import annotations
 
 import asyncio
-import base64
 import inspect
 import json
 import logging
@@ -23,7 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from . import ending
-from .client import Client, length
+from .client import Client, base64_field, length, text_field
 from .errors import GatewayError, LonghaulError
 from .http import HaltEvent
 from .task import REASON_BYTES, Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, mend, time_left
@@ -380,9 +379,9 @@ def _result(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         # Fails if the text has half of a surrogate pair, which no gateway takes.
         value.encode()
-        return {"result": value}
+        return text_field("result", value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return {"result_base64": base64.b64encode(value).decode()}
+        return base64_field("result", value)
     # Fails if the value has no form in JSON, and as above.
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     return {"result_json": value}

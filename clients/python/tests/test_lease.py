@@ -1,5 +1,6 @@
 """What a worker does when its lease runs out, against a gateway that judges by its own clock."""
 
+import base64
 import ctypes
 import logging
 import math
@@ -10,8 +11,8 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-from longhaul import Client, Fatal, GiveBack, LeaseLost, RetryAfter, Task, Worker
-from longhaul.http import Gateways
+from longhaul import Client, Fatal, GiveBack, LeaseLost, RetryAfter, Submission, Task, Worker
+from longhaul.http import Gateways, Token
 
 from .busy import Answer, Busy, problem
 
@@ -27,6 +28,8 @@ class Leased:
         self.told: list[tuple[str, str]] = []
         self.ends: list[Any] = []
         self.kept_alive: list[float] = []
+        # Of the bodies, in bytes.
+        self.sizes: list[int] = []
         self.lease_time = _LEASE
         self.cancelled = False
         self.changed = threading.Condition()
@@ -66,13 +69,16 @@ class Leased:
 
 
 class Leasing(unittest.TestCase):
-    def work(self, gateway: Leased, processor: Callable[[Task], object], concurrency: int = 1) -> list[logging.LogRecord]:
+    def work(
+        self, gateway: Leased, processor: Callable[[Task], object], concurrency: int = 1, token: Token = None
+    ) -> list[logging.LogRecord]:
         """Works until something was told of each task, keep-alives that were taken not counted. Returns what was logged."""
         tasks = {f"1:{number}:-1" for number in gateway.tasks}
-        with Busy(judge=gateway.answer) as busy, Client(busy.url) as client, self.assertLogs("longhaul") as logs:
+        with Busy(judge=gateway.answer) as busy, Client(busy.url, token=token) as client, self.assertLogs("longhaul") as logs:
             worker = Worker(client, "q", processor, concurrency=concurrency, poll=0.1, lease_time=gateway.lease_time, drain=0.0)
             worker.start()
             with gateway.changed:
+                gateway.sizes = busy.sizes
                 enough = gateway.changed.wait_for(lambda: tasks <= {task for task, _ in gateway.told}, 20)
             worker.stop()
             self.assertTrue(worker.join(30))
@@ -217,6 +223,37 @@ class Leases(Leasing):
         setattr(gateway, "answer", first_refusing)
         self.work(gateway, lambda task: "fine", concurrency=16)
         self.assertEqual({status for _, status in gateway.told}, {"SUCCEEDED"})
+
+    def test_an_end_waits_for_a_token(self) -> None:
+        """The file of the token was half written when a task ended. `http.client` refused the token, and hours of work were lost."""
+        gateway, tokens = Leased(1), ["", "half\nwritten", "h\u20aclf"]
+        gateway.lease_time = 30.0
+        has_ended = threading.Event()
+
+        def process(task: Task) -> str:
+            has_ended.set()
+            return "fine"
+
+        self.work(gateway, process, token=lambda: tokens.pop() if has_ended.is_set() and tokens else "whole")
+        self.assertEqual((gateway.told, tokens), ([("1:0:-1", "SUCCEEDED")], []))
+
+    def test_a_text_that_json_makes_long_is_sent_in_base64(self) -> None:
+        """A result of a megabyte had many control characters, each of 6 bytes in JSON. The report was too large, and the task failed for good."""
+        texts = ["\u0001" * 1_000_000, "ü" * 500_000, "short \u0001"]
+        gateway = Leased(4)
+        gateway.lease_time = 30.0
+
+        def process(task: Task) -> object:
+            number = int(task.id.split(":")[1])
+            return texts[number] if number < 3 else {"text": texts[1]}
+
+        self.work(gateway, process)
+        ends = {end["lease"]: end for end in gateway.ends}
+        self.assertEqual(base64.b64decode(ends["1:0:-1"]["result_base64"]).decode(), texts[0])
+        self.assertEqual((ends["1:1:-1"]["result"], ends["1:2:-1"]["result"]), (texts[1], texts[2]))
+        self.assertEqual(ends["1:3:-1"]["result_json"], {"text": texts[1]})
+        self.assertLess(max(gateway.sizes), 1_500_000)
+        self.assertEqual(set(Submission(payload=texts[0]).body()), {"payload_base64"})
 
     def test_a_pause_that_others_were_told_holds_up_no_end(self) -> None:
         """A lease request was told to wait for 20 s, and the keep-alives and the end of a running task waited as well."""
