@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import os
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -64,8 +66,9 @@ class AsyncClient:
     """
 
     def __init__(self, client: Client, *, threads: int = 32) -> None:
-        self.client = client
-        self._threads = ThreadPoolExecutor(threads, "longhaul")
+        self.client, self._count = client, threads
+        self._start_anew()
+        _clients.add(self)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -77,6 +80,10 @@ class AsyncClient:
         """Cancels calls that wait for a thread, and closes idle connections. Do not use the client after that."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.client.close()
+
+    def _start_anew(self) -> None:
+        """Also for a process that was just forked: the threads stay with the process that started them."""
+        self._threads = ThreadPoolExecutor(self._count, "longhaul")
 
     def _with_halt(self) -> tuple[Client, HaltEvent]:
         """Returns a copy of the client with the same connections, and the event that ends its requests."""
@@ -127,3 +134,16 @@ class AsyncClient:
     list = _iterate(Client.list)
     dead_letters = _iterate(Client.dead_letters)
     watch = _iterate(Client.watch)
+
+
+# The clients of this process.
+_clients: weakref.WeakSet[AsyncClient] = weakref.WeakSet()
+
+
+def _start_all_anew() -> None:
+    for client in list(_clients):
+        client._start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_all_anew)

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from . import events, types
 from .errors import GatewayError, NotFound, TaskFailed, WaitTimeout, from_answer
 from .events import Event
-from .http import Answer, Gateways, HaltEvent, Token
+from .http import Answer, Gateways, HaltEvent, Token, encoded
 
 # Seconds, or a text such as `1h 30m`.
 Length = float | timedelta | str
@@ -28,6 +28,8 @@ Level = Literal["high", "normal", "low"]
 
 # The longest that a gateway waits in one request.
 _POLL = 20.0
+# The length up to which a text is sent as it is.
+_SHORT = 64 * 1024
 # How long a request about many tasks may take, in seconds.
 _BULK = 300.0
 
@@ -53,6 +55,22 @@ def instant(value: Instant | None) -> int | None:
     if value.tzinfo is None:
         raise ValueError("the time does not say its zone: use datetime.now(timezone.utc)")
     return round(value.timestamp() * 1000)
+
+
+def text_field(name: str, text: str) -> dict[str, str]:
+    """A text as a field of a request, or in base64 if JSON makes it much longer: a control character takes 6 bytes, and a body has a limit."""
+    if len(text) > _SHORT and len(json.dumps(text, ensure_ascii=False)) > 2 * len(text):
+        return base64_field(name, text.encode())
+    return {name: text}
+
+
+def base64_field(name: str, data: bytes | bytearray | memoryview) -> dict[str, str]:
+    """Bytes as a field of a request."""
+    return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+_LENGTHS = ("delay", "max_duration", "max_total_duration", "no_progress_timeout")
+_INSTANTS = ("scheduled_at", "expires_at")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,20 +117,26 @@ class Submission:
     no_progress_timeout: Length | None = None
     retry: types.Retry | None = None
 
+    def __post_init__(self) -> None:
+        for name in _LENGTHS:
+            length(getattr(self, name))
+        for name in _INSTANTS:
+            instant(getattr(self, name))
+
     def body(self) -> types.NewTask:
         """Returns the JSON body of the request."""
         body: dict[str, Any] = {}
         if isinstance(self.payload, str):
-            body["payload"] = self.payload
+            body |= text_field("payload", self.payload)
         elif isinstance(self.payload, (bytes, bytearray, memoryview)):
-            body["payload_base64"] = base64.b64encode(self.payload).decode()
+            body |= base64_field("payload", self.payload)
         else:
             body["payload_json"] = self.payload
         for name in ("type", "key", "idempotency_key", "dedupe_key", "order_key", "limit_key", "after_failed", "max_attempts", "retry"):
             body[name] = getattr(self, name)
-        for name in ("delay", "max_duration", "max_total_duration", "no_progress_timeout"):
+        for name in _LENGTHS:
             body[name] = length(getattr(self, name))
-        for name in ("scheduled_at", "expires_at"):
+        for name in _INSTANTS:
             body[name] = instant(getattr(self, name))
         body |= {"tags": list(self.tags), "properties": dict(self.properties)}
         body |= {"after": list(self.after), "after_keys": list(self.after_keys)}
@@ -128,7 +152,8 @@ class Client:
 
     - `gateways`: URLs, as a sequence or as a text separated by commas. The default is the environment variable `LONGHAUL_GATEWAY`, or else
       `http://127.0.0.1:7070`.
-    - `token`: a text, or a function that is called for each request. The default is the environment variable `LONGHAUL_TOKEN`.
+    - `token`: a text, or a function that is called for each request. If it raises an error or returns no token, the request is repeated.
+      The default is the environment variable `LONGHAUL_TOKEN`.
     - `ssl_context`: the trusted authorities and the client certificate, if those of the system do not fit.
     - `patience`: for how many seconds the client repeats a request while no gateway serves it.
     - `add_keys`: with `False`, tasks get no random idempotency key, and a submit with an unknown outcome raises `OutcomeUnknown`.
@@ -145,6 +170,8 @@ class Client:
     ) -> None:
         if gateways is None:
             gateways = os.environ.get("LONGHAUL_GATEWAY") or "http://127.0.0.1:7070"
+        if not patience >= 0:
+            raise ValueError(f"a patience of {patience} s is negative or no number")
         urls = gateways.split(",") if isinstance(gateways, str) else list(gateways)
         self.gateways = Gateways(urls, token or os.environ.get("LONGHAUL_TOKEN", "").strip() or None, ssl_context)
         self.patience, self.add_keys = patience, add_keys
@@ -170,8 +197,11 @@ class Client:
         return cast(str, answer.json()["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
-        """Submits up to 1,000 tasks, and returns for each its id, or the error."""
-        bodies = [self._new_task(task) for task in tasks]
+        """Submits up to 1,000 tasks, and returns for each its id, or the error.
+
+        A task that has no form in JSON, such as one with NaN, raises an error with its index, and then none is submitted.
+        """
+        bodies = [self._in_batch(index, task) for index, task in enumerate(tasks)]
         repeatable = all("idempotency_key" in body for body in bodies)
         answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable, expects=("outcomes",))
         return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
@@ -491,6 +521,15 @@ class Client:
         # The gateway takes one kind of key.
         if self.add_keys and "dedupe_key" not in body:
             body.setdefault("idempotency_key", str(uuid.uuid4()))
+        return body
+
+    def _in_batch(self, index: int, task: Submission | Any) -> types.NewTask:
+        try:
+            body = self._new_task(task)
+            encoded(body)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"task {index} of the batch cannot be sent: {error}") from error
         return body
 
     def _version(self, method: str, path: str, body: object, repeatable: bool | None = None) -> int:

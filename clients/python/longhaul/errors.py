@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 
 from .types import Problem, Task
@@ -139,7 +140,8 @@ def from_answer(status: int, body: bytes, content_type: str | None, retry_after:
             told = json.loads(body)
     seconds = None
     with suppress(ValueError):
-        seconds = max(float(retry_after or "none"), 0.0)
+        told_to_wait = float(retry_after or "none")
+        seconds = max(told_to_wait, 0.0) if math.isfinite(told_to_wait) else None
     if not isinstance(told, dict) or not isinstance(told.get("code"), str):
         return Unavailable(problem, seconds)
     problem.update(told)  # type: ignore[typeddict-item]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import Unavailable, Unreachable
-from .http import Gateways, HaltEvent
+from .http import RETRY_AFTER_MAX, Gateways, HaltEvent
 
 # The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead.
 _SILENCE = 45.0
@@ -55,7 +55,7 @@ def watch(
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
             retry_after = error.retry_after if isinstance(error, Unavailable) else None
-            wait = max(retry_after or 0.0, pause * random.uniform(0.5, 1.0))
+            wait = max(min(retry_after or 0.0, RETRY_AFTER_MAX), pause * random.uniform(0.5, 1.0))
             if now + wait > give_up:
                 raise
             pause = min(pause * 2, _PAUSE_MAX)
@@ -88,7 +88,7 @@ def _events(response: http.client.HTTPResponse) -> Generator[Event, None, None]:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if not text:
             if data:
-                yield Event(kind, json.loads("\n".join(data)), place)
+                yield Event(kind, _parsed("\n".join(data)), place)
             kind, place, size = "message", None, 0
             data.clear()
             continue
@@ -100,3 +100,10 @@ def _events(response: http.client.HTTPResponse) -> Generator[Event, None, None]:
             data.append(value)
         elif field == "id":
             place = value
+
+
+def _parsed(data: str) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise _Cut from error

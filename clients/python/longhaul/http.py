@@ -34,7 +34,9 @@ _IDLE_CONNECTIONS = 8
 _ANSWER_BYTES = 64 * 1024 * 1024
 # Pauses between attempts, in seconds.
 _PAUSE, _PAUSE_MAX = 0.2, 5.0
-_RETRY_AFTER_MAX = 30.0
+# The system has no longer time limit of a connection: 24 days. A longer one is none.
+_TIMEOUT_MAX = 2_000_000.0
+RETRY_AFTER_MAX = 30.0
 
 Token = str | Callable[[], str] | None
 _BROKEN = (OSError, http.client.HTTPException)
@@ -61,11 +63,14 @@ class Answer:
 
 
 class HaltEvent(threading.Event):
-    """Ends a request from another thread: `set` ends its repeats, `abort` also closes its connection."""
+    """Ends a request from another thread: `set` ends its pauses and repeats, `abort` also closes its connection.
+
+    After `set`, the answer of an attempt that is on its way still counts.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock, self._aborted = threading.Lock(), False
+        self._lock, self.is_aborted = threading.Lock(), False
         self._socket: socket.socket | None = None
 
     def guard(self, connection: socket.socket | None) -> None:
@@ -78,11 +83,11 @@ class HaltEvent(threading.Event):
         """Sets the event, and closes the connection, which wakes the thread that reads from it."""
         self.set()
         with self._lock:
-            self._aborted = True
+            self.is_aborted = True
             self._shut()
 
     def _shut(self) -> None:
-        if self._aborted and self._socket is not None:
+        if self.is_aborted and self._socket is not None:
             with suppress(OSError):
                 # Not the method of `SSLSocket`: another thread may be reading.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -113,19 +118,20 @@ class _Gateway:
 
     def connect(self, timeout: float, fresh: bool = False) -> http.client.HTTPConnection:
         """Returns an idle connection or a new one. A `fresh` connection is not shared with other requests."""
+        limit = timeout if timeout < _TIMEOUT_MAX else None
         while not fresh:
             with self._lock:
                 if not self._idle:
                     break
                 since, connection = self._idle.pop()
             if time.monotonic() - since < _IDLE_SECONDS and connection.sock is not None:
-                connection.sock.settimeout(timeout)
+                connection.sock.settimeout(limit)
                 return connection
             connection.close()
         if self.scheme == "https":
-            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.context)
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=limit, context=self.context)
         else:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=limit)
         connection.connect()
         return connection
 
@@ -149,7 +155,7 @@ class Gateways:
     def __init__(self, urls: Sequence[str], token: Token, context: ssl.SSLContext | None) -> None:
         if not urls:
             raise ValueError("no URL of a gateway was given")
-        self._token = token
+        self._token = token if token is None or callable(token) else _usable(token)
         self._all = tuple(_Gateway(url.strip().rstrip("/"), context) for url in urls)
         self._lock = threading.Lock()
         self._current = self._all[0]
@@ -189,8 +195,10 @@ class Gateways:
 
         With `pauses`, the request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict.
         """
+        if not timeout > 0:
+            raise ValueError(f"{timeout} is no time limit in seconds")
         halt = halt or HaltEvent()
-        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        content = None if body is None else encoded(body)
         give_up: float | None = None
         pause = _PAUSE
         failure: LonghaulError = Unreachable("the program is to end")
@@ -210,7 +218,7 @@ class Gateways:
                     if not repeatable:
                         raise OutcomeUnknown(str(error)) from error
                     doubt = error
-                failure, retry_after = error, min(error.retry_after or 0.0, _RETRY_AFTER_MAX)
+                failure, retry_after = error, min(error.retry_after or 0.0, RETRY_AFTER_MAX)
             except Unreachable as error:
                 failure = error
             except OutcomeUnknown as error:
@@ -238,12 +246,16 @@ class Gateways:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Opens an answer that has no end. There is only one attempt: the reader must repeat it."""
         gateway, connection = self._pick()[0], None
+        sent = self._headers(headers)
         try:
             connection = gateway.connect(timeout, fresh=True)
             halt.guard(connection.sock)
-            connection.request("GET", gateway.path + path, headers=self._headers(headers))
+            connection.request("GET", gateway.path + path, headers=sent)
             response = connection.getresponse()
             if response.status == 200:
+                kind = response.headers.get_content_type()
+                if kind != headers["Accept"]:
+                    raise http.client.UnknownProtocol(f"the answer is not a gateway's: its type is {kind}")
                 return connection, response
             failure = _refusal(response, response.read(_ANSWER_BYTES))
         except _BROKEN as error:
@@ -254,15 +266,12 @@ class Gateways:
             raise Unreachable(f"{gateway.url}: {error}") from error
         connection.close()
         if isinstance(failure, Unavailable):
-            gateway.resting = time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX)
+            gateway.resting = time.monotonic() + min(failure.retry_after or _PAUSE, RETRY_AFTER_MAX)
         raise failure
 
     def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent, expects: Sequence[str] | None) -> Answer:
         kind = {"Content-Type": "application/json"} if content is not None else {}
-        try:
-            headers = self._headers(kind)
-        except Exception as error:
-            raise Unreachable(f"there is no token: {error or type(error).__name__}") from error
+        headers = self._headers(kind)
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
@@ -279,7 +288,7 @@ class Gateways:
             raise OutcomeUnknown(f"{gateway.url}: {error or type(error).__name__}") from error
         finally:
             halt.guard(None)
-        if response.will_close or len(body) > _ANSWER_BYTES or halt.is_set():
+        if response.will_close or len(body) > _ANSWER_BYTES or halt.is_aborted:
             connection.close()
         else:
             gateway.keep(connection)
@@ -298,8 +307,12 @@ class Gateways:
         return answer
 
     def _headers(self, more: dict[str, str]) -> dict[str, str]:
-        token = self._token() if callable(self._token) else self._token
-        authorization = {"Authorization": f"Bearer {token.strip()}"} if token else {}
+        try:
+            token = _usable(self._token()) if callable(self._token) else self._token
+        except Exception as error:
+            # Such as a file that is being replaced: the next attempt may find one.
+            raise Unreachable(f"there is no token: {error or type(error).__name__}") from error
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
         return {"User-Agent": f"longhaul-python/{__version__}"} | more | authorization
 
     def _pick(self, pauses: dict[str, float] | None = None) -> tuple[_Gateway, float]:
@@ -315,6 +328,27 @@ class Gateways:
             if self._current.resting > now:
                 self._current = min(self._all, key=lambda gateway: max(gateway.resting, now))
             return self._current, self._current.resting
+
+
+def encoded(body: object) -> bytes:
+    """The JSON of a body. Raises a `ValueError` or `TypeError` if there is none, such as for NaN."""
+    try:
+        return json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has a form in JSON. The gateway decides about it.
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _usable(token: str) -> str:
+    """The token without space around it. Raises an error, which does not show the token, if no gateway can have issued it."""
+    if not isinstance(token, str):
+        raise TypeError(f"the token is text, and this one is {type(token).__name__}")
+    token = token.strip()
+    if not token:
+        raise ValueError("the token is empty")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError("the token has characters that no token has")
+    return token
 
 
 def _refusal(response: http.client.HTTPResponse, body: bytes) -> GatewayError:

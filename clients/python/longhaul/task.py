@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from .errors import GatewayError, Invalid, LonghaulError, is_over
-from .http import Gateways
+from .http import Gateways, HaltEvent
 from .types import Lease, Reported
 
 logger = logging.getLogger("longhaul")
@@ -106,7 +106,9 @@ class Task:
         self._halt: Halt | None = None
         # Why the gateway has refused a report.
         self._lost: str | None = None
-        self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._halted, self._fresh = threading.Event(), threading.Event()
+        # Also ends the pauses and repeats of a keep-alive: the end of the task waits for none of them.
+        self._over = HaltEvent()
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
 
     def text(self) -> str:
@@ -245,7 +247,8 @@ class Task:
         limit = max(min(10.0, self._left / 3), 0.5)
         for part in _ever_less(news):
             try:
-                reported = self._report({"status": "IN_PROGRESS"} | part, timeout=limit, patience=self._pause() / 2, pauses=self._pauses)
+                keep_alive = {"status": "IN_PROGRESS"} | part
+                reported = self._report(keep_alive, timeout=limit, patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
             except LonghaulError as error:
                 if isinstance(error, GatewayError) and is_over(error):
                     self._lose(error)
@@ -254,7 +257,8 @@ class Task:
                     # The gateway would refuse these news again, but the lease must go on.
                     self._warn("news", str(error))
                     continue
-                logger.warning("keep-alive of %s: %s", self.id, error)
+                if not self._over.is_set():
+                    logger.warning("keep-alive of %s: %s", self.id, error)
                 self._put_back(part)
                 self._fresh.set()
                 return
@@ -268,11 +272,13 @@ class Task:
                 self._put_back({"checkpoint_base64": part["checkpoint_base64"]})
             return
 
-    def _report(self, body: dict[str, Any], timeout: float, patience: float, pauses: dict[str, float]) -> Reported:
+    def _report(
+        self, body: dict[str, Any], timeout: float, patience: float, pauses: dict[str, float], halt: HaltEvent | None = None
+    ) -> Reported:
         # The gateway knows the lease's own report again.
         body = {"lease": self._lease} | body
         answer = self._gateways.request(
-            "POST", self._path, body, timeout=timeout, patience=patience, expects=("cancelled", "now"), pauses=pauses
+            "POST", self._path, body, timeout=timeout, patience=patience, halt=halt, expects=("cancelled", "now"), pauses=pauses
         )
         reported = cast(Reported, answer.json())
         for warning in reported.get("warnings") or ():

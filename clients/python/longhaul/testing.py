@@ -38,6 +38,8 @@ class Embedded:
     """
 
     def __init__(self, program: str | None = None, start_timeout: float = 30.0) -> None:
+        if not start_timeout >= 0:
+            raise ValueError(f"a time limit of {start_timeout} s is negative or no number")
         words = [program or os.environ.get("LONGHAUL_PROGRAM") or "longhaul", "dev", "-o", "jsonl", "--until-stdin-closes"]
         for address in ("--http", "--broker", "--admin"):
             words += [address, "127.0.0.1:0"]
@@ -47,7 +49,7 @@ class Embedded:
             raise FileNotFoundError(f"there is no program `{words[0]}`: install longhaul, or name it in LONGHAUL_PROGRAM") from missing
         atexit.register(self.close)
         # A program that is not ready in time is killed, and its output ends.
-        patience = threading.Timer(start_timeout, self._process.kill)
+        patience = threading.Timer(min(start_timeout, threading.TIMEOUT_MAX), self._process.kill)
         patience.daemon = True
         patience.start()
         assert self._process.stdout is not None

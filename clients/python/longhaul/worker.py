@@ -5,10 +5,7 @@ Threads send the keep-alives, because an event loop that a processor blocks woul
 
 from __future__ import annotations
 
-import _thread
 import asyncio
-import atexit
-import base64
 import inspect
 import json
 import logging
@@ -16,18 +13,16 @@ import math
 import os
 import random
 import secrets
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
-from .client import Client, length
+from . import ending
+from .client import Client, base64_field, length, text_field
 from .errors import GatewayError, LonghaulError
 from .http import HaltEvent
 from .task import REASON_BYTES, Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, mend, time_left
@@ -38,6 +33,8 @@ logger = logging.getLogger("longhaul")
 # The most tasks that a gateway leases to one request.
 _COUNT = 100
 _PAUSE_MAX = 10.0
+# The outcome of a confirmation that must be repeated.
+_UNKNOWN = "UNKNOWN"
 # How long a processor may take to end after a `Draining`, in seconds. After that, its task is given back although it runs.
 _GRACE = 5.0
 # How often the worker checks whether to cancel a coroutine, in seconds.
@@ -113,36 +110,17 @@ class Worker:
 
         A signal drains all workers of this process, and then this waits for all of them. A second signal ends the process.
         """
-        signalled = threading.Event()
-        is_main = threading.current_thread() is threading.main_thread()
-        former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if is_main}
-
-        def stop(number: int, _: FrameType | None) -> None:
-            signal.signal(number, signal.SIG_DFL)
-            # The main thread, which runs this, may hold the lock of any event. A bare thread needs no lock.
-            _thread.start_new_thread(stop_all, ())
-
-        def stop_all() -> None:
-            signalled.set()
-            _stop_all()
-
-        for number in former:
-            signal.signal(number, stop)
-        try:
+        with ending.signals() as signalled:
             self._work()
             if signalled.is_set():
-                _drain_all()
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
+                ending.drain_all()
 
     def start(self) -> None:
         """Starts the worker in its own thread. It works until `stop`, or until the interpreter ends.
 
         In the main thread, this installs a handler for SIGTERM that ends the interpreter, if there is no handler yet. The end of the interpreter drains.
         """
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _exit)
+        ending.end_at_signal()
         self._thread = threading.Thread(target=self._work, name=f"worker {self.name}", daemon=True)
         self._thread.start()
 
@@ -158,11 +136,11 @@ class Worker:
         return True
 
     def _work(self) -> None:
-        _working.add(self)
+        ending.working.add(self)
         try:
             self._work_and_drain()
         finally:
-            _working.discard(self)
+            ending.working.discard(self)
             self._ended.set()
 
     def _work_and_drain(self) -> None:
@@ -216,16 +194,27 @@ class Worker:
             self._begin(task)
 
     def _confirm(self, path: str, leases: Leases) -> list[str]:
-        """Tells the gateway that the leases have come, and returns which of them still count. A worker that ends gives them back in any case."""
+        """Tells the gateway that the leases have come, and returns the outcome of each. Repeats this until all are known, while the leases last.
+
+        A worker that ends gives back what is not known. So that counts as confirmed, and does not begin.
+        """
         wanted = {"leases": [lease["lease"] for lease in leases["leases"]]}
-        patience = min((time_left(lease["expires_at"], leases["now"]) for lease in leases["leases"]), default=0.0)
-        try:
-            answer = self.client.gateways.request(
-                "POST", f"{path}:confirm", wanted, timeout=10.0, patience=patience, halt=self._stopping, expects=("outcomes",), pauses={}
-            )
-        except LonghaulError as error:
-            return ["RESULT_OK" if self._stopping.is_set() else str(error)] * len(wanted["leases"])
-        return [outcome["outcome"] for outcome in answer.json()["outcomes"]]
+        lasting = min((time_left(lease["expires_at"], leases["now"]) for lease in leases["leases"]), default=0.0)
+        give_up, pause = time.monotonic() + lasting, 0.0
+        outcomes = [_UNKNOWN] * len(wanted["leases"])
+        while _UNKNOWN in outcomes and (left := give_up - time.monotonic()) > 0 and not self._stopping.wait(pause):
+            try:
+                answer = self.client.gateways.request(
+                    "POST", f"{path}:confirm", wanted, timeout=10.0, patience=left, halt=self._stopping, expects=("outcomes",), pauses={}
+                )
+            except LonghaulError as error:
+                logger.warning("leases are not confirmed: %s", error)
+                break
+            told = [outcome["outcome"] for outcome in answer.json()["outcomes"]]
+            outcomes = told + [_UNKNOWN] * (len(outcomes) - len(told))
+            pause = min(2 * pause, 1.0) or 0.2
+        is_ending = self._stopping.is_set()
+        return ["RESULT_OK" if is_ending and outcome == _UNKNOWN else outcome for outcome in outcomes]
 
     def _begin(self, task: Task) -> None:
         """Runs the processor in a thread or in the event loop. A thread reports its end."""
@@ -390,38 +379,9 @@ def _result(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         # Fails if the text has half of a surrogate pair, which no gateway takes.
         value.encode()
-        return {"result": value}
+        return text_field("result", value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return {"result_base64": base64.b64encode(value).decode()}
+        return base64_field("result", value)
     # Fails if the value has no form in JSON, and as above.
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     return {"result_json": value}
-
-
-# The workers of this process, which work or drain.
-_working = set[Worker]()
-
-
-def _stop_all() -> None:
-    for worker in list(_working):
-        worker.stop()
-
-
-@atexit.register
-def _drain_all() -> None:
-    """Drains all workers: a worker in a thread of its own would leave its tasks to the end of their leases."""
-    while working := list(_working):
-        for worker in working:
-            worker.stop()
-        for worker in working:
-            worker._ended.wait()
-
-
-def _exit(number: int, _: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
-    sys.exit(128 + number)
-
-
-if hasattr(os, "register_at_fork"):
-    # The threads of the workers stay with the process that started them.
-    os.register_at_fork(after_in_child=_working.clear)

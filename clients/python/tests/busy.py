@@ -23,13 +23,16 @@ class Busy:
     def __init__(self, *answers: Answer | None, judge: Callable[[str, Any], Answer | None] | None = None) -> None:
         self.answers, self.asked = list(answers), list[tuple[str, str, dict[str, str]]]()
         self.bodies: list[Any] = []
+        self.sizes: list[int] = []
         busy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+                content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = json.loads(content or b"null")
+                busy.sizes.append(len(content))
                 busy.asked.append((self.command, self.path, dict(self.headers)))
                 busy.bodies.append(body)
                 answer = judge(self.path, body) if judge else busy.answers.pop(0)

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from longhaul import LeaseLost, Task, conformance, errors, http, task, worker
+from longhaul import LeaseLost, Task, conformance, ending, errors, http, task, worker
 
 
 _PROBLEM = "application/problem+json"
@@ -87,6 +86,17 @@ def confirms_once() -> None:
     _once(":confirm")
 
 
+def ends_after_the_pause() -> None:
+    """An end waits for the pause of a keep-alive."""
+    report = Task._report
+    Task._report = lambda self, body, **more: report(self, body, **more | {"halt": None})  # type: ignore[method-assign]
+
+
+def forgets_the_unknown() -> None:
+    """An unknown outcome of a confirmation is taken for a loss."""
+    setattr(worker, "_UNKNOWN", "")
+
+
 def believes_pages() -> None:
     """A proxy's answer is taken for a gateway's."""
 
@@ -130,13 +140,12 @@ def drains_one() -> None:
     """SIGTERM drains only the worker in `run`."""
 
     def stop() -> None:
-        for each in list(worker._working):
+        for each in list(ending.working):
             if each._thread is None:
                 each.stop()
 
-    atexit.unregister(worker._drain_all)
-    setattr(worker, "_stop_all", stop)
-    setattr(worker, "_drain_all", lambda: None)
+    setattr(ending, "stop_all", stop)
+    setattr(ending, "drain_all", lambda: None)
 
 
 def one_gateway() -> None:

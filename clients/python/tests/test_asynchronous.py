@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import os
+import signal
 import threading
 import time
 import unittest
@@ -104,6 +106,21 @@ class Asking(unittest.IsolatedAsyncioTestCase):
                 answered.set()
                 self.assertEqual([path for _, path, _ in busy.asked], [f"/v1/queues/{name}"])
                 self.assertEqual(busy.asked[0][2]["User-Agent"], f"longhaul-python/{__version__}")
+
+
+class Forked(unittest.TestCase):
+    def test_a_client_works_in_a_child(self) -> None:
+        """A server made its client before it forked. In its processes the threads of the client were dead, and each call hung."""
+        with Busy(judge=lambda path, body: (201, {}, {"id": body["payload"], "now": 1})) as busy:
+            client = AsyncClient(Client(busy.url), threads=1)
+            self.addCleanup(client.close)
+            self.assertEqual(asyncio.run(client.submit("q", "parent")), "parent")
+            if (pid := os.fork()) == 0:
+                signal.alarm(30)
+                is_right = asyncio.run(client.submit("q", "child")) == "child"
+                os._exit(0 if is_right else 1)
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+            self.assertEqual(asyncio.run(client.submit("q", "parent")), "parent")
 
 
 class Awaiting(Leasing):

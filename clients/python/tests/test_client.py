@@ -1,15 +1,16 @@
 """What a submitter does, against a real gateway."""
 
 import threading
+import time
 import unittest
 from datetime import datetime, timedelta, timezone
 from itertools import takewhile
 from typing import Any
 
 from longhaul import Client, Event, Fatal, Submission, Worker
-from longhaul.errors import GatewayError, Invalid, NotFound, TaskFailed, WaitTimeout
+from longhaul.errors import GatewayError, Invalid, NotFound, TaskFailed, Unreachable, WaitTimeout
 
-from .busy import Busy
+from .busy import Answer, Busy
 from .stage import GATEWAY, queue
 
 
@@ -131,6 +132,23 @@ class Watching(unittest.TestCase):
             news.close()
         self.assertEqual(kinds, [("task", "-1@1:0"), ("evicted", "-1@1:1")])
         self.assertEqual(busy.asked[1][2].get("Last-Event-ID"), "-1@1:0")
+
+    def test_a_page_in_place_of_the_stream_is_no_answer(self) -> None:
+        """The session at a proxy had ended. It answered a watch with its sign-in page and 200, and the program waited for ever."""
+        page: Answer = (200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>\ndata: {}\n\n</html>")
+        stream: Answer = (200, {"Content-Type": "text/event-stream; charset=utf-8"}, b"event: caught-up\ndata: {}\n\n")
+        odd: Answer = (200, {"Content-Type": "text/event-stream"}, b"data: <html>\n\n")
+        with Busy(page, (204, {}, b""), odd, stream) as busy:
+            news = Client(busy.url).watch("q")
+            self.assertEqual(next(news).kind, "caught-up")
+            news.close()
+        with Busy(judge=lambda *_: page) as busy:
+            begun = time.monotonic()
+            with self.assertRaisesRegex(Unreachable, "its type is text/html"):
+                next(Client(busy.url, patience=2.0).watch("q"))
+            self.assertLess(time.monotonic() - begun, 10)
+            # It pauses between requests.
+            self.assertLess(len(busy.asked), 20)
 
     def test_threads_may_share_a_client(self) -> None:
         client, name = Client(GATEWAY), queue()

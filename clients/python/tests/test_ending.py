@@ -6,19 +6,67 @@ import subprocess
 import sys
 import unittest
 
+from longhaul import Submission
+
 from .stage import GATEWAY, WithQueue
 
 _WORKER = """
-import sys, threading, longhaul
+import multiprocessing, sys, threading, longhaul
 begun = threading.Event()
 def process(task):
     begun.set()
     task.sleep(60)
-longhaul.Worker(longhaul.Client(sys.argv[1]), sys.argv[2], process, drain=0.1, poll=0.5).start()
-begun.wait()
-print("begun", flush=True)
-if len(sys.argv) > 3:
+def main():
+    longhaul.Worker(longhaul.Client(sys.argv[1]), sys.argv[2], process, drain=0.1, poll=0.5).start()
+    begun.wait()
+    print("begun", flush=True)
+if sys.argv[3] == "in a child":
+    child = multiprocessing.get_context("fork").Process(target=main)
+    child.start()
+    child.join()
+else:
+    main()
+if sys.argv[3] == "killed":
     threading.Event().wait()
+"""
+
+_TO_THREAD = """
+import asyncio, sys, threading, longhaul
+begun = threading.Event()
+def work(task):
+    begun.set()
+    if task.text() == "short":
+        return "done"
+    task.sleep(60)
+async def process(task):
+    begun.set()
+    if task.text() == "short":
+        await asyncio.to_thread(worker._stopping.wait, 10)
+    return await asyncio.to_thread(work, task)
+worker = longhaul.Worker(longhaul.Client(sys.argv[1]), sys.argv[2], process, drain=float(sys.argv[3]), poll=0.5)
+worker.start()
+begun.wait()
+"""
+
+_FORK = """
+import multiprocessing, os, signal, sys, threading, longhaul
+def wait(begun):
+    begun.send("begun")
+    signal.pause()
+def process(task):
+    # From a thread of the worker, and by `fork`, as Python up to 3.13 does by default.
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=wait, args=[there])
+    child.start()
+    here.recv()
+    child.terminate()
+    child.join(10)
+    code, _ = child.exitcode, child.kill()
+    return str(code)
+worker = longhaul.Worker(longhaul.Client(sys.argv[1]), sys.argv[2], process, poll=0.5)
+getattr(worker, sys.argv[3])()
+worker.join()
 """
 
 _SERVER = """
@@ -31,18 +79,40 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 class Ending(WithQueue):
     def test_a_started_worker_drains_at_the_end_of_the_interpreter(self) -> None:
-        """A program ended, or got SIGTERM, and the task of its started worker stood until its lease was over."""
-        for is_killed in (False, True):
+        """A program ended, or got SIGTERM, or a process of `multiprocessing` ended, and the task of its started worker stood until its lease was over."""
+        for how in ("by itself", "killed", "in a child"):
             task = self.client.submit(self.queue, "x")
-            words = [sys.executable, "-c", _WORKER, GATEWAY, self.queue, *(["wait"] if is_killed else [])]
+            words = [sys.executable, "-c", _WORKER, GATEWAY, self.queue, how]
             with subprocess.Popen(words, stdout=subprocess.PIPE) as program:
                 assert program.stdout is not None
                 self.assertEqual(program.stdout.readline(), b"begun\n")
-                if is_killed:
+                if how == "killed":
                     program.send_signal(signal.SIGTERM)
-                self.assertEqual(program.wait(30), 143 if is_killed else 0)
+                self.assertEqual(program.wait(30), 143 if how == "killed" else 0)
             self.assertEqual(self.client.get(self.queue, task)["attempts"], 0)
             self.client.cancel(self.queue, task)
+
+    def test_coroutines_end_in_threads_while_the_interpreter_ends(self) -> None:
+        """A program ended. Its coroutines could not call `asyncio.to_thread` any more, and each task that the worker leased meanwhile failed."""
+        for payload, drain in [("short", "30"), ("long", "0.1")]:
+            task = self.client.submit(self.queue, Submission(payload=payload, max_attempts=1))
+            words = [sys.executable, "-c", _TO_THREAD, GATEWAY, self.queue, drain]
+            self.assertEqual(subprocess.run(words, timeout=60).returncode, 0)
+            if payload == "short":
+                self.assertEqual(self.client.result(self.queue, task, 30), b"done")
+            else:
+                self.assertEqual(self.client.get(self.queue, task)["attempts"], 0)
+
+    def test_a_child_ends_at_the_first_signal(self) -> None:
+        """A processor started a process and terminated it. The child had the worker's handler, which drained nothing, and so it ran on."""
+        for start in ("run", "start"):
+            task = self.client.submit(self.queue, "x")
+            words = [sys.executable, "-c", _FORK, GATEWAY, self.queue, start]
+            with subprocess.Popen(words) as program:
+                try:
+                    self.assertEqual(self.client.result(self.queue, task, 60), str(-signal.SIGTERM).encode())
+                finally:
+                    program.terminate()
 
     @unittest.skipIf("LONGHAUL_TEST_GATEWAY" in os.environ, "no program is named")
     def test_a_server_ends_with_a_killed_test_run(self) -> None:
@@ -50,7 +120,6 @@ class Ending(WithQueue):
         # The server shares the error output, whose end this awaits.
         run = subprocess.run([sys.executable, "-c", _SERVER], capture_output=True, timeout=60)
         self.assertEqual(run.returncode, -signal.SIGKILL, run.stderr)
-
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """What is tried again, where, and when, and what is not."""
 
+import math
 import os
 import socket
+import threading
 import time
 import unittest
 from typing import Any
 
 from longhaul import Client, Submission
 from longhaul.errors import Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable
+from longhaul.http import HaltEvent
+from longhaul.testing import Embedded
 
 from .busy import Answer, Busy, problem
 
@@ -79,6 +83,25 @@ class TriedAgain(Asking):
         self.assertEqual(busy.bodies, [{"payload": "x", "dedupe_key": "d"}, {"payload": "x"}])
 
 
+    def test_a_halt_ends_no_attempt_that_is_on_its_way(self) -> None:
+        halt, threads = HaltEvent(), list[threading.Thread]()
+
+        def judge(*_: object) -> Answer:
+            # Each connection has its thread.
+            threads.append(threading.current_thread())
+            halt.set()
+            return problem(503, "draining", Retry_After="20") if len(threads) == 2 else SUBMITTED
+
+        with Busy(judge=judge) as busy:
+            gateways = self.client(busy.url).gateways
+            self.assertEqual(gateways.request("GET", "/", halt=halt).status, 201)
+            halt.clear()
+            with self.assertRaises(Unavailable):
+                gateways.request("GET", "/", halt=halt)
+            gateways.request("GET", "/")
+            self.assertEqual((len(threads), len(set(threads))), (3, 1))
+
+
 class GivenUp(Asking):
     def test_patience_has_an_end(self) -> None:
         begun = time.monotonic()
@@ -135,6 +158,62 @@ class GivenUp(Asking):
         with Busy(SUBMITTED) as busy:
             self.client(busy.url, token=token).submit("q", "x")
             self.assertEqual(busy.asked[0][2]["Authorization"], "Bearer fresh")
+
+    def test_a_token_that_is_half_written_is_none(self) -> None:
+        """A token was read from a file while it was replaced. `http.client` refused its bytes with a ValueError, or the request was sent without a token."""
+        for odd in ("", "\n", "half\nsecret", "half secret", "h\u20aclf", "\x00", b"secret", None):
+            tokens = iter([odd, "fresh", odd, "fresh"])
+            stream: Answer = (200, {"Content-Type": "text/event-stream"}, b"event: caught-up\ndata: {}\n\n")
+            with self.subTest(odd), Busy(SUBMITTED, stream) as busy:
+                client = self.client(busy.url, token=lambda: next(tokens))
+                client.submit("q", "x")
+                news = client.watch("q")
+                self.assertEqual(next(news).kind, "caught-up")
+                news.close()
+                self.assertEqual([headers.get("Authorization") for _, _, headers in busy.asked], ["Bearer fresh"] * 2)
+            with self.assertRaises(Unreachable) as raised:
+                self.client(busy.url, token=lambda: odd, patience=0.0).submit("q", "x")
+            self.assertNotIn("secret", str(raised.exception))
+            if isinstance(odd, str) and odd:
+                with self.assertRaises(ValueError):
+                    self.client(busy.url, token=odd)
+
+    def test_endless_is_no_limit_and_no_number_is_refused_at_once(self) -> None:
+        """`purge(timeout=math.inf)` raised an OverflowError, and a client with a patience of NaN repeated a request for ever."""
+        with Busy(*[(200, {}, {"deleted": 1})] * 2, SUBMITTED) as busy:
+            client = self.client(busy.url, patience=math.inf)
+            for timeout in (math.inf, 1e20):
+                self.assertEqual(client.purge("q", all=True, timeout=timeout), {"deleted": 1})
+            # On the same connection.
+            client.submit("q", "x")
+            for nothing in (math.nan, -1.0):
+                with self.assertRaises(ValueError):
+                    client.purge("q", all=True, timeout=nothing)
+                with self.assertRaises(ValueError):
+                    self.client(busy.url, patience=nothing)
+                with self.assertRaises(ValueError):
+                    Embedded(start_timeout=nothing)
+            for endless in (math.nan, math.inf):
+                with self.assertRaises(ValueError):
+                    Submission(delay=endless)
+
+    def test_a_pause_that_is_no_number_is_none(self) -> None:
+        pages: list[Answer] = [(503, {"Retry-After": text}, b"<html>") for text in ("nan", "inf", "1e400", "soon")]
+        with Busy(*pages, SUBMITTED) as busy:
+            begun = time.monotonic()
+            self.client(busy.url).submit("q", "x")
+            self.assertLess(time.monotonic() - begun, 10)
+
+    def test_a_batch_names_the_task_that_has_no_form_in_json(self) -> None:
+        """One NaN was sent as it is, which is not JSON. The gateway refused the whole batch, and did not say which task it was."""
+        with Busy() as busy:
+            client = self.client(busy.url)
+            for odd, kind in [({"a": math.nan}, ValueError), ({1, 2}, TypeError), (Submission(max_attempts=math.inf), ValueError)]:  # type: ignore[arg-type]
+                with self.assertRaisesRegex(kind, "^task 1 of the batch cannot be sent: "):
+                    client.submit_batch("q", ["fine", odd])
+                with self.assertRaises(kind):
+                    client.submit("q", odd)
+        self.assertEqual(busy.asked, [])
 
     def test_a_password_in_the_url_is_refused(self) -> None:
         with self.assertRaisesRegex(ValueError, "no user and password"):

@@ -1,5 +1,6 @@
 """What a worker does when its lease runs out, against a gateway that judges by its own clock."""
 
+import base64
 import ctypes
 import logging
 import math
@@ -10,7 +11,8 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-from longhaul import Client, Fatal, GiveBack, LeaseLost, RetryAfter, Task, Worker
+from longhaul import Client, Fatal, GiveBack, LeaseLost, RetryAfter, Submission, Task, Worker
+from longhaul.http import Gateways, Token
 
 from .busy import Answer, Busy, problem
 
@@ -26,6 +28,8 @@ class Leased:
         self.told: list[tuple[str, str]] = []
         self.ends: list[Any] = []
         self.kept_alive: list[float] = []
+        # Of the bodies, in bytes.
+        self.sizes: list[int] = []
         self.lease_time = _LEASE
         self.cancelled = False
         self.changed = threading.Condition()
@@ -65,13 +69,16 @@ class Leased:
 
 
 class Leasing(unittest.TestCase):
-    def work(self, gateway: Leased, processor: Callable[[Task], object], concurrency: int = 1) -> list[logging.LogRecord]:
+    def work(
+        self, gateway: Leased, processor: Callable[[Task], object], concurrency: int = 1, token: Token = None
+    ) -> list[logging.LogRecord]:
         """Works until something was told of each task, keep-alives that were taken not counted. Returns what was logged."""
         tasks = {f"1:{number}:-1" for number in gateway.tasks}
-        with Busy(judge=gateway.answer) as busy, Client(busy.url) as client, self.assertLogs("longhaul") as logs:
+        with Busy(judge=gateway.answer) as busy, Client(busy.url, token=token) as client, self.assertLogs("longhaul") as logs:
             worker = Worker(client, "q", processor, concurrency=concurrency, poll=0.1, lease_time=gateway.lease_time, drain=0.0)
             worker.start()
             with gateway.changed:
+                gateway.sizes = busy.sizes
                 enough = gateway.changed.wait_for(lambda: tasks <= {task for task, _ in gateway.told}, 20)
             worker.stop()
             self.assertTrue(worker.join(30))
@@ -217,6 +224,37 @@ class Leases(Leasing):
         self.work(gateway, lambda task: "fine", concurrency=16)
         self.assertEqual({status for _, status in gateway.told}, {"SUCCEEDED"})
 
+    def test_an_end_waits_for_a_token(self) -> None:
+        """The file of the token was half written when a task ended. `http.client` refused the token, and hours of work were lost."""
+        gateway, tokens = Leased(1), ["", "half\nwritten", "h\u20aclf"]
+        gateway.lease_time = 30.0
+        has_ended = threading.Event()
+
+        def process(task: Task) -> str:
+            has_ended.set()
+            return "fine"
+
+        self.work(gateway, process, token=lambda: tokens.pop() if has_ended.is_set() and tokens else "whole")
+        self.assertEqual((gateway.told, tokens), ([("1:0:-1", "SUCCEEDED")], []))
+
+    def test_a_text_that_json_makes_long_is_sent_in_base64(self) -> None:
+        """A result of a megabyte had many control characters, each of 6 bytes in JSON. The report was too large, and the task failed for good."""
+        texts = ["\u0001" * 1_000_000, "ü" * 500_000, "short \u0001"]
+        gateway = Leased(4)
+        gateway.lease_time = 30.0
+
+        def process(task: Task) -> object:
+            number = int(task.id.split(":")[1])
+            return texts[number] if number < 3 else {"text": texts[1]}
+
+        self.work(gateway, process)
+        ends = {end["lease"]: end for end in gateway.ends}
+        self.assertEqual(base64.b64decode(ends["1:0:-1"]["result_base64"]).decode(), texts[0])
+        self.assertEqual((ends["1:1:-1"]["result"], ends["1:2:-1"]["result"]), (texts[1], texts[2]))
+        self.assertEqual(ends["1:3:-1"]["result_json"], {"text": texts[1]})
+        self.assertLess(max(gateway.sizes), 1_500_000)
+        self.assertEqual(set(Submission(payload=texts[0]).body()), {"payload_base64"})
+
     def test_a_pause_that_others_were_told_holds_up_no_end(self) -> None:
         """A lease request was told to wait for 20 s, and the keep-alives and the end of a running task waited as well."""
         gateway = Leased(1)
@@ -230,6 +268,73 @@ class Leases(Leasing):
         setattr(gateway, "answer", busy)
         self.work(gateway, lambda task: task.sleep(2 * _LEASE), concurrency=2)
         self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
+    def test_an_end_does_not_wait_for_the_pause_of_a_keep_alive(self) -> None:
+        """A keep-alive was told to wait for 20 s. The processor returned, and its end was sent after the pause, when the lease was over."""
+        gateway = Leased(1, keep_alive=problem(503, "draining", Retry_After="20"))
+        gateway.lease_time = 60.0
+        request, keep_alives, pauses = Gateways.request, list[Any](), threading.Event()
+
+        def counting(gateways: Gateways, method: str, path: str, body: Any, **more: Any) -> Any:
+            if body.get("status") == "IN_PROGRESS":
+                keep_alives.append(body)
+                if len(keep_alives) == 2:
+                    # The first one was refused, so this one begins with the pause.
+                    pauses.set()
+            return request(gateways, method, path, body, **more)
+
+        def process(task: Task) -> None:
+            task.progress(1)
+            self.assertTrue(pauses.wait(15))
+
+        begun = time.monotonic()
+        with unittest.mock.patch.object(Gateways, "request", counting):
+            self.work(gateway, process)
+        self.assertLess(time.monotonic() - begun, 15)
+        self.assertEqual([(end["status"], end["progress"]) for end in gateway.ends], [("SUCCEEDED", {"done": 1})])
+
+    def test_a_confirmation_is_repeated_while_an_outcome_is_unknown(self) -> None:
+        """The broker was away for a moment. A worker took UNKNOWN for a loss, and its tasks were given back after the whole lease time."""
+        asked: list[list[str]] = []
+        outcomes = [["RESULT_OK", "UNKNOWN"], ["UNKNOWN", "UNKNOWN"], ["RESULT_OK"], ["RESULT_OK", "NOT_IN_PROGRESS"]]
+        gateway = Leased(2)
+        gateway.lease_time = 60.0
+        answer = gateway.answer
+
+        def unsure(path: str, body: Any) -> Answer:
+            if path.endswith("/leases") and gateway.tasks:
+                both = [answer(path, body)[2] for _ in range(2)]
+                return 200, {}, both[0] | {"leases": [lease for each in both for lease in each["leases"]]}
+            if path.endswith("/leases:confirm"):
+                asked.append(body["leases"])
+                if len(asked) == 4:
+                    gateway.told.append(("1:1:-1", "lost"))
+                return 200, {}, {"outcomes": [{"outcome": it} for it in outcomes[len(asked) - 1]], "now": 1}
+            return answer(path, body)
+
+        setattr(gateway, "answer", unsure)
+        self.work(gateway, lambda task: "fine", concurrency=2)
+        self.assertEqual(asked, [["1:0:-1", "1:1:-1"]] * 4)
+        self.assertEqual(gateway.told, [("1:1:-1", "lost"), ("1:0:-1", "SUCCEEDED")])
+
+    def test_a_worker_that_ends_gives_back_what_is_not_confirmed(self) -> None:
+        gateway = Leased(1)
+        gateway.lease_time = 60.0
+        answer, unsure = gateway.answer, threading.Event()
+
+        def confirming(path: str, body: Any) -> Answer:
+            if path.endswith("/leases:confirm"):
+                unsure.set()
+                return 200, {}, {"outcomes": [{"outcome": "UNKNOWN"}], "now": 1}
+            return answer(path, body)
+
+        with Busy(judge=confirming) as busy, Client(busy.url) as client:
+            worker = Worker(client, "q", lambda task: "never", poll=0.1)
+            worker.start()
+            self.assertTrue(unsure.wait(30))
+            worker.stop()
+            self.assertTrue(worker.join(30))
+        self.assertEqual(gateway.told, [("1:0:-1", "RELEASED")])
 
     def test_nothing_begins_before_it_is_confirmed(self) -> None:
         begun: list[str] = []

@@ -48,6 +48,7 @@ impl ProxiedRequestKind {
 pub(crate) struct ProxiedRequest {
     pub(crate) at: Instant,
     pub(crate) kind: ProxiedRequestKind,
+    /// The lease of a report; of a confirmation, the first one.
     pub(crate) lease: Option<String>,
     /// The result of a report.
     pub(crate) result: Option<String>,
@@ -309,7 +310,8 @@ fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     if path.ends_with("/leases") {
         (ProxiedRequestKind::Lease, None)
     } else if path.ends_with("/leases:confirm") {
-        (ProxiedRequestKind::Confirm, None)
+        let first = said.pointer("/leases/0").and_then(Value::as_str);
+        (ProxiedRequestKind::Confirm, first.map(str::to_owned))
     } else if path.ends_with(":keep-alive") {
         (ProxiedRequestKind::report("IN_PROGRESS"), lease)
     } else if path.ends_with(":report") {

@@ -96,6 +96,32 @@ pub(super) async fn unconfirmed(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.succeeds(&task, b"confirmed", 1).await
 }
 
+/// The broker is away from the gateway for a moment.
+pub(super) async fn unknown_outcome(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    const REPEATS: usize = 2;
+    let body = json!({ "outcomes": [{ "outcome": "UNKNOWN" }], "now": 1 }).to_string();
+    let unknown = InjectedFault::Answer { status: 200, content_type: "application/json", body };
+    for _ in 0..REPEATS {
+        scene.door.plant(ProxiedRequestKind::Confirm, unknown.clone());
+    }
+    let task = scene.submit(&json!([[{ "succeed": "known" }]])).await?;
+    let _worker = scene.worker(&Orders { lease_time: 30, ..Orders::default() })?;
+    // A worker that forgets the lease gets another one after 30 s.
+    let repeated = |calls: &[ProxiedRequest]| confirmations(calls) > REPEATS;
+    scene.door.until("a repeated confirmation", Duration::from_secs(20), repeated).await?;
+    scene.succeeds(&task, b"known", 1).await?;
+    let calls = scene.door.calls();
+    let is_confirmation = |call: &&ProxiedRequest| call.kind == ProxiedRequestKind::Confirm;
+    let mut leases: Vec<_> = calls.iter().filter(is_confirmation).map(|call| &call.lease).collect();
+    leases.dedup();
+    ensure!(leases.len() == 1, "the worker confirmed other leases than the unknown ones");
+    let has_begun = |call: &ProxiedRequest| matches!(call.kind, ProxiedRequestKind::Report(_));
+    let before = calls.iter().take_while(|call| !has_begun(call));
+    let before = before.filter(is_confirmation).count();
+    ensure!(before > REPEATS, "the worker began a task after {before} unknown outcomes");
+    Ok(())
+}
+
 fn confirmations(calls: &[ProxiedRequest]) -> usize {
     let of_confirm = |call: &&ProxiedRequest| call.kind == ProxiedRequestKind::Confirm;
     calls.iter().filter(of_confirm).count()

@@ -3,12 +3,14 @@
 use crate::candidate::Orders;
 use crate::door::{InjectedFault, ProxiedRequest, ProxiedRequestKind};
 use crate::stage::{Scene, begun};
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use serde_json::json;
 use std::time::Duration;
 
 /// The value of `Retry-After`, in s.
 const PAUSE: u32 = 2;
+/// A value of `Retry-After` for which no end may wait, in s.
+const LONG_PAUSE: u32 = 20;
 
 pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let kinds = [
@@ -49,6 +51,38 @@ fn waits(calls: &[ProxiedRequest], kind: &ProxiedRequestKind) -> anyhow::Result<
         }
     }
     ensure!(refused == 2, "the worker repeated {kind:?} after {refused} of 2 refusals");
+    Ok(())
+}
+
+/// The processors return while their keep-alives are refused for longer than they take.
+pub(super) async fn end_in_a_pause(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let (alive, end) =
+        (ProxiedRequestKind::report("IN_PROGRESS"), ProxiedRequestKind::report("SUCCEEDED"));
+    let statuses = [429, 503];
+    for status in statuses {
+        scene.door.plant(alive.clone(), InjectedFault::Refuse { status, seconds: LONG_PAUSE });
+    }
+    let _worker = scene.worker(&Orders { concurrency: 2, lease_time: 60, ..Orders::default() })?;
+    // The worker has news for a second keep-alive when it has got the refusal.
+    let steps = json!([[begun(), { "sleep": 3 }, { "log": "more" }, { "sleep": 3 }, { "succeed": "at once" }]]);
+    let tasks = [scene.submit(&steps).await?, scene.submit(&steps).await?];
+    for task in &tasks {
+        scene.succeeds(task, b"at once", 1).await?;
+    }
+    let calls = scene.door.calls();
+    let refused =
+        |call: &&ProxiedRequest| call.kind == alive && matches!(call.status, Some(429 | 503));
+    let refused: Vec<_> = calls.iter().filter(refused).collect();
+    ensure!(refused.len() == statuses.len(), "{} keep-alives were refused, not 2", refused.len());
+    for call in refused {
+        let ended = calls.iter().find(|other| other.kind == end && other.lease == call.lease);
+        let ended = ended.context("a task whose keep-alive was refused has no end")?;
+        let after = ended.at - call.at;
+        ensure!(
+            after < Duration::from_secs(u64::from(LONG_PAUSE) - 5),
+            "the worker sent an end {after:?} after a keep-alive was told to wait {LONG_PAUSE} s"
+        );
+    }
     Ok(())
 }
 

@@ -57,6 +57,8 @@ pub(crate) const ALL: &[ConformanceCheck] = checks! {
         "on SIGTERM, lets tasks end for a while, gives back the others, and ends";
     "told-to-wait" breaking::told_to_wait
         "waits as long as Retry-After says after 429 and 503, and loses nothing";
+    "end-in-a-pause" breaking::end_in_a_pause
+        "sends an end at once, although a keep-alive of the task was told to wait";
     "answer-lost" breaking::answer_lost "repeats a report that got no answer";
     "gateway-restarted" breaking::gateway_restarted
         "keeps its tasks while its gateway is killed and restarted";
@@ -74,6 +76,8 @@ pub(crate) const ALL: &[ConformanceCheck] = checks! {
         "runs tasks of megabytes, as many at once as configured";
     "unconfirmed" answering::unconfirmed
         "starts no task before its leases were confirmed, and none that was not";
+    "unknown-outcome" answering::unknown_outcome
+        "repeats a confirmation whose outcome is UNKNOWN, and starts no task before";
     "stopped-gateway" answering::stopped_gateway
         "runs what it has leased from a gateway that stops, at the first attempt";
     "long-drain" leaving::long_drain
