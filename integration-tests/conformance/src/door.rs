@@ -310,6 +310,7 @@ fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     if path.ends_with("/leases") {
         (ProxiedRequestKind::Lease, None)
     } else if path.ends_with("/leases:confirm") {
+        let said: Value = serde_json::from_slice(body).unwrap_or_default();
         let first = said.pointer("/leases/0").and_then(Value::as_str);
         (ProxiedRequestKind::Confirm, first.map(str::to_owned))
     } else if path.ends_with(":keep-alive") {

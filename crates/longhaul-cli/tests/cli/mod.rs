@@ -3,6 +3,7 @@
 
 mod away;
 mod canary;
+mod compose;
 mod dev;
 mod levels;
 mod migrating;

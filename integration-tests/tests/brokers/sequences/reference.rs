@@ -38,6 +38,7 @@ struct Expected {
     result: Option<&'static str>,
     failure_reason: Option<&'static str>,
     /// Fields that the reference does not have.
+    failure_cause: &'static str,
     outcome: Option<&'static str>,
     retries: bool,
     detail: Option<&'static str>,
@@ -57,6 +58,7 @@ const fn processing(attempts: i32) -> Expected {
         attempts,
         result: None,
         failure_reason: None,
+        failure_cause: "error",
         outcome: None,
         retries: false,
         detail: None,
@@ -124,6 +126,7 @@ pub(crate) const FIRST_ATTEMPT_EXCEEDS_MAX_DURATION: Sequence = Sequence {
     entries: &[
         processing(1),
         Expected {
+            failure_cause: "budget",
             detail: Some("The attempt took longer than its budget of PT3S."),
             ..failed(1, "Process was cancelled: null")
         },
@@ -258,7 +261,8 @@ impl Expected {
             json += &format!(r#","result":"{}""#, BASE64_STANDARD.encode(result));
         }
         if let Some(reason) = self.failure_reason {
-            json += &format!(r#","failureReason":"{reason}""#);
+            let cause = self.failure_cause;
+            json += &format!(r#","failureReason":"{reason}","failureCause":"{cause}""#);
         }
         if let Some(outcome) = self.outcome {
             json += &format!(r#","outcome":"{outcome}""#);
