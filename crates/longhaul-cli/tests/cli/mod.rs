@@ -9,6 +9,7 @@ mod levels;
 mod migrating;
 mod monitoring;
 mod options;
+mod overwriting;
 mod secured;
 mod stage;
 mod tokens;
