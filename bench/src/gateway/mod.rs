@@ -28,7 +28,7 @@ const SETTLING_S: u64 = 8;
 const OPENED_AT_ONCE: usize = 500;
 
 /// Tasks that are submitted over HTTP, then leased and reported one by one: requests/s and their
-/// milliseconds. A lease is one request and its report another. Then tasks at a steady pace while
+/// milliseconds. A lease is one request and its report another, and so is its confirmation. Then tasks at a steady pace while
 /// somebody waits: milliseconds from the submit to the lease. Then long polls that get nothing.
 ///
 /// Gateway and broker are processes of their own; `caller` is the CPU time of this program, which
@@ -46,6 +46,9 @@ pub(crate) struct Options {
     /// Connections at once; a row each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100])]
     connections: Vec<usize>,
+    /// Confirm each lease before its report, as the packages do: one request more per task.
+    #[arg(long)]
+    confirms: bool,
     /// Tasks a second of the steady pace.
     #[arg(long, default_value_t = 100)]
     pace: u32,
@@ -109,14 +112,18 @@ impl Lease {
         leased.leases.pop().context("an answer without a lease")
     }
 
+    fn confirmation(&self) -> Bytes {
+        json!({ "leases": [self.lease] }).to_string().into()
+    }
+
     fn report(&self) -> Result<Bytes> {
         let report = json!({ "lease": self.lease, "status": "SUCCEEDED", "result": "done" });
         Ok(serde_json::to_vec(&report)?.into())
     }
 }
 
-fn request(wait: &str) -> Bytes {
-    json!({ "worker": "bench", "wait": wait }).to_string().into()
+fn request(wait: &str, confirms: bool) -> Bytes {
+    json!({ "worker": "bench", "wait": wait, "confirms": confirms }).to_string().into()
 }
 
 impl<'a> Run<'a> {
@@ -186,14 +193,18 @@ impl<'a> Run<'a> {
 
     /// Leases so many tasks over all connections, and reports each as done.
     async fn lease(&mut self, tasks: usize) -> Result<(Times, Times)> {
-        let (path, ask) = (self.path("leases"), request("10s"));
-        let report = self.path("leases:report");
+        let confirms = self.options.confirms;
+        let (path, ask) = (self.path("leases"), request("10s", confirms));
+        let (confirm, report) = (self.path("leases:confirm"), self.path("leases:report"));
         let (mut leases, mut reports) = (Times::new()?, Times::new()?);
         let step = async |connection: &mut Connection| {
             let elapsed = stopwatch();
             let answer = connection.post(&path, ask.clone()).await?;
             let leased = elapsed();
             let lease = Lease::of(&answer.context("no task came in time")?)?;
+            if confirms {
+                connection.post(&confirm, lease.confirmation()).await?;
+            }
             let elapsed = stopwatch();
             connection.post(&report, lease.report()?).await?;
             anyhow::Ok((leased, elapsed()))
@@ -241,7 +252,7 @@ impl<'a> Run<'a> {
         let meter = self.meter()?;
         for number in 0..warm + self.options.paced {
             ticks.tick().await;
-            let waits = waiter.post(&leases, request("10s"));
+            let waits = waiter.post(&leases, request("10s", false));
             let submits = async {
                 let elapsed = stopwatch();
                 caller.post(&tasks, body.clone()).await?;
@@ -268,7 +279,8 @@ impl<'a> Run<'a> {
         let gateway = self.gateway.process;
         let before = memory_mib(gateway, "VmRSS")?;
         let seconds = self.options.idle_seconds;
-        let (path, ask) = (self.path("leases"), request(&format!("{}s", seconds + SETTLING_S)));
+        let (path, ask) =
+            (self.path("leases"), request(&format!("{}s", seconds + SETTLING_S), false));
         let polls = try_join_all(self.connections.iter_mut().map(|it| it.post(&path, ask.clone())));
         let watch = async {
             sleep(Duration::from_secs(SETTLING_S / 2)).await;

@@ -4,7 +4,9 @@
 use super::row::ShownState;
 use crate::transport::Message;
 use longhaul_core::protocol::invariants::phase_of;
-use longhaul_core::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
+use longhaul_core::task::{
+    FailureCause, Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of,
+};
 use serde::Deserialize;
 
 /// The content of an entry.
@@ -52,6 +54,8 @@ pub(in crate::client) struct MetadataFields {
     pub(in crate::client) worker: Option<WorkerIdentity>,
     #[serde(default)]
     pub(in crate::client) failure_reason: Option<String>,
+    #[serde(default)]
+    pub(in crate::client) failure_cause: Option<FailureCause>,
     #[serde(default)]
     pub(in crate::client) detail: Option<String>,
 }

@@ -3,7 +3,9 @@
 use super::row::RowTexts;
 use super::why::MISSED_MAX;
 use longhaul_core::protocol::seal::EndedCounts;
-use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
+use longhaul_core::task::{
+    FailureCause, Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity,
+};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -146,6 +148,8 @@ pub struct TaskInfo {
     /// Why its last attempt failed, or why it ended without a result: the first 200 characters.
     /// [`Client::get`](crate::Client::get) returns the whole text.
     pub reason: Option<Arc<str>>,
+    /// The same for programs.
+    pub cause: Option<FailureCause>,
 }
 
 /// The lease that runs a task.

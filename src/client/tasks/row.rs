@@ -8,7 +8,7 @@ use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
 use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::task::{Progress, WorkerIdentity};
+use longhaul_core::task::{FailureCause, Progress, WorkerIdentity};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,6 +103,7 @@ pub(super) struct RowTexts {
     pub(super) waits_for: Box<[String]>,
     /// The beginning of why its last attempt failed, or why it ended.
     pub(super) reason: Option<Arc<str>>,
+    pub(super) cause: Option<FailureCause>,
 }
 
 /// All owners of a partition, each stored once: a row refers to its owner by the place here.
@@ -289,8 +290,8 @@ impl TaskRow {
 }
 
 impl RowTexts {
-    /// Fills missing texts from the others. Progress, awaited tasks and the failure reason are not
-    /// taken over.
+    /// Fills missing texts from the others. Progress, awaited tasks and the failure are not taken
+    /// over.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
             tags: if self.tags.is_empty() { others.tags } else { self.tags },
@@ -299,6 +300,7 @@ impl RowTexts {
             progress: self.progress,
             waits_for: self.waits_for,
             reason: self.reason,
+            cause: self.cause,
         }
     }
 

@@ -207,10 +207,11 @@ impl TaskTable {
         // As `TaskMetadata::reason`.
         let reason = fields.detail.or(fields.failure_reason);
         let reason = reason.map(|reason| self.words.share(start(&reason)));
+        let cause = fields.failure_cause;
         let progress = fields.progress.filter(|_| shown.phase == Phase::Running);
         let waits_for = fields.waits_for.into_boxed_slice();
         let parked = !waits_for.is_empty();
-        let texts = RowTexts { tags, task_type, key, progress, waits_for, reason };
+        let texts = RowTexts { tags, task_type, key, progress, waits_for, reason, cause };
         let row = self.rows.entry(id).or_default();
         if !row.submitted {
             row.created_ms = fields.submitted_at.unwrap_or(fields.created);
@@ -395,6 +396,7 @@ impl TaskTable {
             task_type: texts.task_type,
             key: texts.key.map(String::from),
             reason: texts.reason.filter(|_| has_reason(status)),
+            cause: texts.cause.filter(|_| has_reason(status)),
         }
     }
 }

@@ -44,6 +44,7 @@ pub(crate) fn task_body(queue: &QueueName, task: TaskSnapshot, hidden: bool) -> 
     body.task_type = info.task_type.as_deref().map(str::to_owned).or(body.task_type);
     body.key = info.key.or(body.key);
     body.reason = body.reason.or_else(|| info.reason.as_deref().map(str::to_owned));
+    body.cause = body.cause.or_else(|| info.cause.map(|cause| cause.to_string()));
     body
 }
 

@@ -38,6 +38,7 @@ fn info(status: TaskStatus) -> TaskInfo {
         task_type: None,
         key: None,
         reason: None,
+        cause: None,
     }
 }
 
