@@ -1,12 +1,18 @@
 //! The commands for a backup: `longhaul broker backup now`, `list` and `check`.
 
-use super::client::Client;
+use super::client::{Client, ask_at};
 use super::program::{Server, run, text};
+use bytes::BytesMut;
+use longhaul_wire::frame;
+use longhaul_wire::messages::{Command as WireCommand, CommandSend, MessageMetadata};
+use longhaul_wire::payload::Payload;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 const ROUNDS: u64 = 5;
 
@@ -108,6 +114,81 @@ async fn a_backup_now_stores_again_what_the_store_has_lost() {
     assert_eq!((&told["sound"], &told["messages"]), (&true.into(), &1.into()), "{told}");
     assert!(told["folder"].as_str().unwrap().starts_with(store), "{told}");
     assert!(told["as_of"].as_str().unwrap().ends_with('Z'), "{told}");
+}
+
+/// A machine was lost between the log's piece and the view that the piece names: the restored topic
+/// had no compacted view, and nobody could make it again from the messages that compaction had left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_makes_a_view_that_the_store_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, store, new] = ["data", "store", "new"].map(|name| folder.path().join(name));
+    let [data, shelf, new] = [&data, &store, &new].map(|path| path.to_str().unwrap());
+    let server = Server::start(&["--data", data, "--broker-backup", shelf]);
+    let mut client = Client::producer(server.address(), "t").await.unwrap();
+    client.subscribe("t", "s", 1).await.unwrap();
+    let views = || {
+        let all = files(&store).into_iter();
+        all.filter(|path| path.to_str().unwrap().contains("/compact/")).collect::<BTreeSet<_>>()
+    };
+    let mut stored = BTreeSet::new();
+    for round in 0..2 {
+        for number in 0..3 {
+            publish_keyed(&mut client, 10 * round + number, &format!("key-{round}-{number}")).await;
+        }
+        compact(&server.admin).await;
+        assert_eq!(now(&server).0, Some(0));
+        let later: Vec<PathBuf> = views().difference(&stored).cloned().collect();
+        assert_eq!(later.len(), 1, "each round stores a view");
+        stored = views();
+    }
+    server.terminate();
+    let age = |path: &PathBuf| std::fs::metadata(path).unwrap().modified().unwrap();
+    let mut oldest_first: Vec<PathBuf> = stored.into_iter().collect();
+    oldest_first.sort_by_key(age);
+    std::fs::remove_file(oldest_first.pop().unwrap()).unwrap();
+    let (code, told) = backup(&["check", shelf, "--dir", new]);
+    assert_eq!(code, Some(0), "{told}");
+    let restored = Server::start(&["--data", new]);
+    let stats = ask_at(&restored.admin, "GET", &format!("{TOPIC}/internalStats"));
+    let (_, view) = stats.split_once("\"compactedLedger\":").unwrap();
+    let view = view.split_inclusive('}').next().unwrap();
+    assert!(view.contains("\"entries\":6"), "it has an entry for each key: {view}");
+    // Without an earlier view there is nothing to make it from, and the restore says so.
+    std::fs::remove_file(oldest_first.pop().unwrap()).unwrap();
+    let dir = folder.path().join("without");
+    let (code, told) = backup(&["check", shelf, "--dir", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{told}");
+}
+
+const TOPIC: &str = "/admin/v2/persistent/public/default/t";
+
+async fn publish_keyed(client: &mut Client, sequence_id: u64, key: &str) {
+    let metadata = MessageMetadata {
+        producer_name: "tiny".to_owned(),
+        sequence_id,
+        publish_time: 1,
+        partition_key: Some(key.to_owned()),
+        ..MessageMetadata::default()
+    };
+    let send = CommandSend { producer_id: 1, sequence_id, ..CommandSend::default() };
+    let mut out = BytesMut::new();
+    frame::encode_with(send, &Payload::new(&metadata, b"x"), &mut out);
+    client.write(&out).await.unwrap();
+    let answer = client.answer().await.unwrap();
+    assert!(matches!(answer.command, WireCommand::SendReceipt(_)), "{answer:?}");
+}
+
+/// Compacts the topic.
+async fn compact(admin: &str) {
+    let path = format!("{TOPIC}/compaction");
+    let asked = ask_at(admin, "PUT", &path);
+    assert!(asked.starts_with("HTTP/1.1 204"), "{asked}");
+    let made = async {
+        while !ask_at(admin, "GET", &path).contains("SUCCESS") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), made).await.unwrap();
 }
 
 #[test]
