@@ -145,8 +145,14 @@ pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::
 fn of_command_line(context: &CommandContext) -> Result<BTreeMap<String, String>, CommandFailure> {
     const NOT_KEPT: [&str; 4] = ["context", "yes", "reason", "quiet"];
     let kept = context.flags.iter().filter(|(name, _)| !NOT_KEPT.contains(name));
+    // The context is used from other folders, too.
+    let absolute = |text: &String| std::path::absolute(text).map(|path| path.display().to_string());
+    let meant = |name: &str, text: &String| {
+        let is_path = name.ends_with("-file") && !text.is_empty();
+        is_path.then(|| absolute(text).ok()).flatten().unwrap_or_else(|| text.clone())
+    };
     let kept: BTreeMap<_, _> =
-        kept.map(|(name, text)| ((*name).to_owned(), text.clone())).collect();
+        kept.map(|(name, text)| ((*name).to_owned(), meant(name, text))).collect();
     if kept.is_empty() {
         return Err(CommandFailure::usage("the command line has no setting for the context")
             .help("give at least --service-url"));

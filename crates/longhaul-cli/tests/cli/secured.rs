@@ -63,9 +63,12 @@ fn a_token_comes_from_each_place_that_may_have_it() {
         let output = it.submit(variables, arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
     }
+    // A relative path was kept as it stood, and the context was of use in one folder alone.
+    let below = it.folder.path().join("below");
+    fs::create_dir(&below).unwrap();
     let added =
-        ["context", "add", "prod", "--service-url", url, "--token-file", &token, "--select"];
-    let mut add = longhaul(&added, it.folder.path());
+        ["context", "add", "prod", "--service-url", url, "--token-file", "../token", "--select"];
+    let mut add = longhaul(&added, &below);
     add.env("LONGHAUL_CONFIG", it.folder.path().join("config.toml"));
     assert!(add.output().unwrap().status.success());
     assert!(it.submit(&[], &[]).status.success(), "the selected context has the token");
