@@ -55,6 +55,8 @@ class DeadLetter(TypedDict):
 
     at: int
     attempts: int
+    cause: str
+    """Why the task failed, for programs: one of the causes of a task."""
     detail: NotRequired[str | None]
     hidden: NotRequired[bool]
     """Whether the payload is hidden from the caller."""
@@ -899,6 +901,8 @@ class Task(TypedDict):
     """Attempts so far, the running one included."""
     cancel_requested: bool
     """Whether somebody has requested the end of the task."""
+    cause: NotRequired[str | None]
+    """The same for programs: `error`, `panic`, `budget`, `no_progress`, `lost`, `unreadable`, `no_processor`, `result_too_large`, `given_back`, `no_attempt_left`, `cancelled`, `operator`, `expired`, `duplicate`, `superseded` or `predecessor`."""
     changed_at: NotRequired[int | None]
     """When its state changed last."""
     codec: NotRequired[str | None]

@@ -65,6 +65,8 @@ export interface components {
         DeadLetter: {
             at: number;
             attempts: number;
+            /** @description Why the task failed, for programs: one of the causes of a task. */
+            cause: string;
             detail?: string | null;
             /** @description Whether the payload is hidden from the caller. */
             hidden?: boolean;
@@ -831,6 +833,8 @@ export interface components {
             attempts: number;
             /** @description Whether somebody has requested the end of the task. */
             cancel_requested: boolean;
+            /** @description The same for programs: `error`, `panic`, `budget`, `no_progress`, `lost`, `unreadable`, `no_processor`, `result_too_large`, `given_back`, `no_attempt_left`, `cancelled`, `operator`, `expired`, `duplicate`, `superseded` or `predecessor`. */
+            cause?: string | null;
             /** @description When its state changed last. */
             changed_at?: number | null;
             /** @description The codec of the payload and the result, if a worker has reported it. */
