@@ -19,6 +19,8 @@ export type Payload = unknown;
 
 /** The time that a gateway waits in one request, in ms. */
 const POLL = 20_000;
+/** The length up to which a text is sent as it is. */
+const SHORT = 64 * 1024;
 /** The time limit of a request about many tasks, in ms. */
 const BULK = 300_000;
 
@@ -55,11 +57,14 @@ export interface Submission {
 export interface ClientOptions {
   /** URLs of gateways. The default is the environment variable `LONGHAUL_GATEWAY`, with URLs separated by commas, or else `http://127.0.0.1:7070`. */
   gateways?: string | string[];
-  /** A token, or a function that is called for each request. The default is the environment variable `LONGHAUL_TOKEN`. */
+  /**
+   * A token, or a function that is called for each request. If it throws or returns no usable token, the request is repeated. The default is the environment
+   * variable `LONGHAUL_TOKEN`.
+   */
   token?: Token;
   /** Replaces the global `fetch`, such as for a client certificate or other trusted authorities (Node also reads `NODE_EXTRA_CA_CERTS`). */
   fetch?: typeof fetch;
-  /** For how many seconds the client repeats a request while no gateway serves it; 30 by default. */
+  /** For how many seconds the client repeats a request while no gateway serves it; 30 by default, `Infinity`: no limit. */
   patience?: number;
   /** With `false`, tasks get no random idempotency key, and a submit with an unknown outcome throws `OutcomeUnknown`. */
   addKeys?: boolean;
@@ -114,6 +119,15 @@ export function bytes(value: unknown): Buffer | undefined {
   return isAnyArrayBuffer(value) ? Buffer.from(value) : undefined;
 }
 
+/** A text as a field of a request, or in base64 if JSON makes it much longer: a control character takes 6 bytes, and a body has a limit. */
+export function textField<Name extends "payload" | "result">(name: Name, text: string): Partial<Record<Name | `${Name}_base64`, string>> {
+  const isShort = text.length <= SHORT || JSON.stringify(text).length <= 2 * text.length;
+  const data = isShort ? undefined : Buffer.from(text);
+  // Only JSON has a form for half of a surrogate pair. The gateway decides about it.
+  const field = data?.toString() === text ? { [`${name}_base64`]: data.toString("base64") } : { [name]: text };
+  return field as Partial<Record<Name | `${Name}_base64`, string>>;
+}
+
 /** A client of one or several gateways of one cluster. */
 export class Client {
   readonly gateways: Gateways;
@@ -122,8 +136,12 @@ export class Client {
 
   constructor(options: ClientOptions = {}) {
     const { gateways = process.env["LONGHAUL_GATEWAY"] || "http://127.0.0.1:7070", patience = 30 } = options;
+    if (!(patience >= 0)) {
+      throw new RangeError(`a patience of ${patience} s is negative or no number`);
+    }
     const urls = typeof gateways === "string" ? gateways.split(",") : gateways;
-    this.gateways = new Gateways(urls, options.token ?? process.env["LONGHAUL_TOKEN"]?.trim(), options.fetch ?? fetch);
+    const token = options.token || process.env["LONGHAUL_TOKEN"]?.trim() || undefined;
+    this.gateways = new Gateways(urls, token, options.fetch ?? fetch);
     this.#patience = patience * 1000;
     this.#addKeys = options.addKeys ?? true;
   }
@@ -137,9 +155,12 @@ export class Client {
     return json<types.Submitted>(answer).id;
   }
 
-  /** Submits up to 1,000 tasks, and returns for each its id, or the error. */
+  /**
+   * Submits up to 1,000 tasks, and returns for each its id, or the error. A task that has no form in JSON, such as one with a BigInt, throws an error with its
+   * index, and then none is submitted.
+   */
   async submitBatch(queue: string, tasks: { payload: Payload; submission?: Submission }[]): Promise<(string | GatewayError)[]> {
-    const body = { tasks: tasks.map(({ payload, submission }) => this.#newTask(payload, submission)) };
+    const body = { tasks: tasks.map((task, index) => this.#inBatch(index, task)) };
     const repeatable = body.tasks.every((task) => task.idempotency_key !== undefined);
     const answer = await this.#ask("POST", at(queue, "tasks:batch"), { body, repeatable, expects: ["outcomes"] });
     return json<types.SubmittedTasks>(answer).outcomes.map(({ id, error }) =>
@@ -178,6 +199,9 @@ export class Client {
    * @throws WaitTimeout if the task is not over in time
    */
   async wait(queue: string, task: string, timeout: number): Promise<Task> {
+    if (Number.isNaN(timeout)) {
+      throw new RangeError("NaN is no number of seconds");
+    }
     const giveUp = performance.now() + timeout * 1000;
     for (;;) {
       const left = giveUp - performance.now();
@@ -503,6 +527,15 @@ export class Client {
     return newTask(payload, isWithout ? { ...submission, idempotencyKey: randomUUID() } : submission);
   }
 
+  #inBatch(index: number, { payload, submission }: { payload: Payload; submission?: Submission }): NewTask {
+    try {
+      return this.#newTask(payload, submission);
+    } catch (error) {
+      const kind = error instanceof RangeError ? RangeError : TypeError;
+      throw new kind(`task ${index} of the batch cannot be sent: ${error}`, { cause: error });
+    }
+  }
+
   async #get<T>(path: string, query: Query = {}): Promise<T> {
     return json(await this.#ask("GET", path, { query }));
   }
@@ -533,7 +566,11 @@ function withQuery(path: string, query: Query): string {
 }
 
 function newTask(payload: Payload, submission: Submission): NewTask {
-  const { retry } = submission;
+  const { retry, maxAttempts } = submission;
+  if (maxAttempts !== undefined && !Number.isFinite(maxAttempts)) {
+    // JSON would have null: the limit of the queue.
+    throw new RangeError(`${maxAttempts} is no number of attempts`);
+  }
   const task: { [Name in keyof NewTask]: NewTask[Name] | undefined } = {
     ...content(payload),
     type: submission.type,
@@ -553,7 +590,7 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     after: submission.after,
     after_keys: submission.afterKeys,
     after_failed: submission.afterFailed,
-    max_attempts: submission.maxAttempts,
+    max_attempts: maxAttempts,
     max_duration: length(submission.maxDuration),
     max_total_duration: length(submission.maxTotalDuration),
     no_progress_timeout: length(submission.noProgressTimeout),
@@ -565,8 +602,14 @@ function newTask(payload: Payload, submission: Submission): NewTask {
 
 function content(payload: Payload): Pick<NewTask, "payload" | "payload_base64" | "payload_json"> {
   if (typeof payload === "string") {
-    return { payload };
+    return textField("payload", payload);
   }
   const kept = bytes(payload);
-  return kept ? { payload_base64: kept.toString("base64") } : { payload_json: payload ?? null };
+  if (kept !== undefined) {
+    return { payload_base64: kept.toString("base64") };
+  }
+  if (payload !== undefined && JSON.stringify(payload) === undefined) {
+    throw new TypeError(`a ${typeof payload} has no form in JSON`);
+  }
+  return { payload_json: payload ?? null };
 }

@@ -63,7 +63,7 @@ export class LeaseRefused extends Conflict {}
 /** The gateway cannot serve the request now. Nothing was done, unless a proxy has answered: then the outcome is unknown. */
 export class Unavailable extends GatewayError {}
 
-/** A task has ended without a result. `task` has its status and the reason. */
+/** A task has ended without a result. `task` has its status, the reason, and the `cause` for programs. */
 export class TaskFailed extends LonghaulError {
   readonly task: Task;
 

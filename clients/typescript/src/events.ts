@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Unavailable, Unreachable } from "./errors.ts";
-import type { Gateways } from "./http.ts";
+import { type Gateways, RETRY_AFTER_MAX } from "./http.ts";
 import type { Task } from "./types.ts";
 
 /** The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead. In ms. */
@@ -56,11 +56,11 @@ export async function* watch(gateways: Gateways, { path, lastEventId, patience, 
       }
       if (error instanceof Unavailable || error instanceof Unreachable) {
         giveUp ??= performance.now() + patience;
-        retryAfter = error instanceof Unavailable ? (error.retryAfter ?? 0) * 1000 : 0;
+        retryAfter = error instanceof Unavailable ? Math.min((error.retryAfter ?? 0) * 1000, RETRY_AFTER_MAX) : 0;
         if (performance.now() + retryAfter > giveUp) {
           throw error;
         }
-      } else if (!(error instanceof TypeError) && !(error instanceof DOMException)) {
+      } else if (!(error instanceof TypeError) && !(error instanceof SyntaxError) && !(error instanceof DOMException)) {
         throw error;
       }
     } finally {

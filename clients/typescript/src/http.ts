@@ -19,7 +19,7 @@ const ANSWER_BYTES = 64 * 1024 * 1024;
 /** Pauses between attempts, in ms. */
 const PAUSE = 200;
 const PAUSE_MAX = 5_000;
-const RETRY_AFTER_MAX = 30_000;
+export const RETRY_AFTER_MAX = 30_000;
 /** The longest time of a timer: a longer one would be over at once. */
 export const TIMER_MAX = 2 ** 31 - 1;
 /** Causes of errors before a request was sent. */
@@ -97,7 +97,7 @@ export class Gateways {
       throw new TypeError("no URL of a gateway was given");
     }
     this.#current = first;
-    this.#token = token;
+    this.#token = typeof token === "string" ? usable(token) : token;
     this.#fetch = fetcher;
   }
 
@@ -107,6 +107,9 @@ export class Gateways {
    */
   async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
     const { timeout = 30_000, patience = 30_000, repeatable = true, halt, pauses } = asking;
+    if (!(timeout > 0)) {
+      throw new RangeError(`${timeout} is no time limit in ms`);
+    }
     const content = asking.body && JSON.stringify(asking.body);
     let giveUp: number | undefined;
     let pause = PAUSE;
@@ -159,11 +162,17 @@ export class Gateways {
   /** Opens an answer that has no end. There is only one attempt: the reader must repeat it. */
   async stream(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
     const [gateway] = this.#pick();
+    const sent = { ...headers, ...this.#headers() };
     let response: Response;
     try {
-      response = await this.#fetch(gateway.at(path), { headers: { ...headers, ...this.#headers() }, redirect: "manual", signal });
-      if (response.status === 200 && response.body !== null) {
-        return response.body;
+      response = await this.#fetch(gateway.at(path), { headers: sent, redirect: "manual", signal });
+      if (response.ok) {
+        const kind = mediaType(response.headers);
+        if (response.body !== null && kind === headers["Accept"]) {
+          return response.body;
+        }
+        await response.body?.cancel();
+        throw new TypeError(`the answer ${response.status} is not a gateway's: its type is ${kind}`);
       }
     } catch (error) {
       gateway.resting = performance.now() + PAUSE;
@@ -177,12 +186,7 @@ export class Gateways {
   }
 
   async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number, expects: readonly string[] | null = []): Promise<Answer> {
-    let headers: Record<string, string>;
-    try {
-      headers = this.#headers();
-    } catch (error) {
-      throw new Unreachable(`there is no token: ${error}`, { cause: error });
-    }
+    const headers = this.#headers();
     try {
       const response = await this.#fetch(gateway.at(path), {
         method,
@@ -210,8 +214,14 @@ export class Gateways {
   }
 
   #headers(): Record<string, string> {
-    const token = (typeof this.#token === "function" ? this.#token() : this.#token)?.trim();
-    return { "User-Agent": `longhaul-typescript/${VERSION}`, ...(token && { Authorization: `Bearer ${token}` }) };
+    let token: string | undefined;
+    try {
+      token = typeof this.#token === "function" ? usable(this.#token()) : this.#token;
+    } catch (error) {
+      // Such as a file that is being replaced: the next attempt may find one.
+      throw new Unreachable(`there is no token: ${error}`, { cause: error });
+    }
+    return { "User-Agent": `longhaul-typescript/${VERSION}`, ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
   }
 
   /**
@@ -234,6 +244,19 @@ export class Gateways {
   }
 }
 
+/** The token without space around it. Throws an error, which does not show the token, if no gateway can have issued it. */
+function usable(token: string): string {
+  const trimmed = token.trim();
+  if (!/^[!-~]+$/.test(trimmed)) {
+    throw new TypeError(trimmed === "" ? "the token is empty" : "the token has characters that no token has");
+  }
+  return trimmed;
+}
+
+function mediaType(headers: Headers): string | undefined {
+  return headers.get("Content-Type")?.split(";")[0]?.trim().toLowerCase();
+}
+
 function refused(response: Response, body: string): GatewayError {
   return fromAnswer(response.status, body, response.headers.get("Content-Type"), response.headers.get("Retry-After"));
 }
@@ -241,14 +264,14 @@ function refused(response: Response, body: string): GatewayError {
 /** Whether the answer is what a gateway would say. A proxy may answer anything, also with 200. */
 function isGateways(answer: Answer, headers: Headers, expects: readonly string[] | null): boolean {
   if (expects === null) {
-    return headers.get("Content-Type")?.startsWith("application/octet-stream") ?? false;
+    return mediaType(headers) === "application/octet-stream";
   }
   if (answer.status === 204 && expects.length === 0) {
     return true;
   }
   try {
     const told = json<unknown>(answer);
-    return typeof told === "object" && told !== null && expects.every((field) => field in told);
+    return typeof told === "object" && told !== null && !Array.isArray(told) && expects.every((field) => field in told);
   } catch {
     return false;
   }

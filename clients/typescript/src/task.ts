@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { bytes } from "./client.ts";
 import { GatewayError, Invalid, isOver, LonghaulError } from "./errors.ts";
-import { type Gateways, json, TIMER_MAX } from "./http.ts";
+import { type Asking, type Gateways, json, TIMER_MAX } from "./http.ts";
 import type { Lease, Report, Reported } from "./types.ts";
 
 /** The shortest time between two reports with news, in ms. */
@@ -249,7 +249,9 @@ export class Task {
       await wait(this.#pause - pause, AbortSignal.any([over, this.#fresh.signal]));
       this.#fresh = new AbortController();
       if (!over.aborted) {
-        await this.#sendNews(this.#takeNews()).catch((error: unknown) => this.#warn(`keep-alive of ${this.id}: ${error}`));
+        await this.#sendNews(this.#takeNews()).catch((error: unknown) => {
+          if (!over.aborted) this.#warn(`keep-alive of ${this.id}: ${error}`);
+        });
         await wait(pause, over);
       }
     }
@@ -272,7 +274,9 @@ export class Task {
     const timeout = Math.max(Math.min(10_000, this.#left / 3), 500);
     for (const part of everLess(news)) {
       try {
-        const reported = await this.#report({ status: "IN_PROGRESS", ...part }, timeout, this.#pause / 2, this.#pauses);
+        // The end of the task waits for no pause of a keep-alive.
+        const limits = { timeout, patience: this.#pause / 2, pauses: this.#pauses, halt: this.#over.signal };
+        const reported = await this.#report({ status: "IN_PROGRESS", ...part }, limits);
         this.#heard = sent;
         if (typeof reported.expires_at === "number") {
           this.#left = Math.max(reported.expires_at - reported.now, 100);
@@ -301,9 +305,9 @@ export class Task {
     }
   }
 
-  async #report(report: Report, timeout: number, patience: number, pauses: Map<string, number>): Promise<Reported> {
+  async #report(report: Report, limits: Asking): Promise<Reported> {
     // The gateway knows the lease's own report again.
-    const asking = { body: { lease: this.#lease, ...report }, timeout, patience, pauses, expects: ["cancelled", "now"] };
+    const asking = { body: { lease: this.#lease, ...report }, expects: ["cancelled", "now"], ...limits };
     const reported = json<Reported>(await this.#gateways.request("POST", this.#path, asking));
     for (const warning of reported.warnings ?? []) {
       this.#warn(`news of ${this.id}: ${warning}`);
@@ -332,7 +336,7 @@ export class Task {
     let refused: string | undefined;
     for (const report of reports) {
       try {
-        await this.#report(report, 10_000, Math.max(patience, this.#left), new Map());
+        await this.#report(report, { timeout: 10_000, patience: Math.max(patience, this.#left), pauses: new Map() });
         return refused;
       } catch (error) {
         if (isOver(error)) {

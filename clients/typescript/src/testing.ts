@@ -5,6 +5,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { Client } from "./client.ts";
+import { TIMER_MAX } from "./http.ts";
 
 /** Creates a queue with a new name at this gateway, and returns the name. */
 export async function newQueue(gateway: string): Promise<string> {
@@ -40,13 +41,16 @@ export class Embedded {
   }
 
   static async start({ program, startTimeout = 30 }: EmbeddedOptions = {}): Promise<Embedded> {
+    if (!(startTimeout >= 0)) {
+      throw new RangeError(`a time limit of ${startTimeout} s is negative or no number`);
+    }
     const name = program ?? process.env["LONGHAUL_PROGRAM"] ?? "longhaul";
     const ports = ["--http", "--broker", "--admin"].flatMap((address) => [address, "127.0.0.1:0"]);
     const started = spawn(name, ["dev", "-o", "jsonl", "--until-stdin-closes", ...ports], { stdio: ["pipe", "pipe", "inherit"] });
     const kill = (): void => void started.kill();
     process.once("exit", kill);
     // A program that is not ready in time is killed, and its output ends.
-    const patience = setTimeout(() => started.kill("SIGKILL"), startTimeout * 1000);
+    const patience = setTimeout(() => started.kill("SIGKILL"), Math.min(startTimeout * 1000, TIMER_MAX));
     try {
       const failed = once(started, "error").then(([error]) => {
         throw new Error(`\`${name}\` cannot be started: install longhaul, or name the program in LONGHAUL_PROGRAM`, { cause: error });

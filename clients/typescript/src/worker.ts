@@ -3,8 +3,8 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { inspect } from "node:util";
-import { bytes, type Client, length } from "./client.ts";
-import { GatewayError, LonghaulError } from "./errors.ts";
+import { bytes, type Client, length, textField } from "./client.ts";
+import { GatewayError } from "./errors.ts";
 import { json } from "./http.ts";
 import { Cancelled, Draining, Fatal, GiveBack, Halt, mend, REASON_BYTES, RetryAfter, Task, wait } from "./task.ts";
 import type { Leases, Report, ReportOutcomes } from "./types.ts";
@@ -13,6 +13,8 @@ import type { Leases, Report, ReportOutcomes } from "./types.ts";
 const COUNT = 100;
 const PAUSE = 500;
 const PAUSE_MAX = 10_000;
+/** The outcome of a confirmation that must be repeated. */
+const UNKNOWN = "UNKNOWN";
 /** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
 const GRACE = 5_000;
 
@@ -88,22 +90,27 @@ export class Worker {
 
   /**
    * Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back. A
-   * signal drains all workers of this process, and then this waits for all of them. A second signal ends the process.
+   * signal drains all workers of this process, and then this waits for all of them. If a processor still runs when its task was given back, the process ends
+   * 5 s later. A second signal ends the process.
    */
   async run(): Promise<void> {
     const stop = (): void => {
       process.off("SIGTERM", stop).off("SIGINT", stop);
-      isSignalled = true;
-      for (const worker of Worker.#working.keys()) {
+      told = [...Worker.#working.keys()];
+      for (const worker of told) {
         worker.stop();
       }
     };
-    let isSignalled = false;
+    let told: Worker[] = [];
     process.on("SIGTERM", stop).on("SIGINT", stop);
     try {
       await this.work();
-      if (isSignalled) {
+      if (told.length > 0) {
         await Promise.allSettled(Worker.#working.values());
+        if (told.some((worker) => worker.#running.size > 0)) {
+          // Nothing ends a promise, and it may keep the process alive for ever. This leaves time for what the program does after `run`.
+          setTimeout(() => process.exit(), GRACE).unref();
+        }
       }
     } finally {
       process.off("SIGTERM", stop).off("SIGINT", stop);
@@ -182,17 +189,29 @@ export class Worker {
     }
   }
 
-  /** Tells the gateway that the leases have come, and returns which of them still count. A worker that ends gives them back in any case. */
-  async #confirm(path: string, leases: string[], patience: number): Promise<string[]> {
+  /**
+   * Tells the gateway that the leases have come, and returns the outcome of each. Repeats this until all are known, while the leases last. A worker that ends
+   * gives back what is not known. So that counts as confirmed, and does not begin.
+   */
+  async #confirm(path: string, leases: string[], lasting: number): Promise<string[]> {
     const halt = this.#stopping.signal;
-    try {
-      const asking = { body: { leases }, timeout: 10_000, patience, halt, expects: ["outcomes"], pauses: new Map<string, number>() };
-      const { outcomes } = json<ReportOutcomes>(await this.#client.gateways.request("POST", path, asking));
-      return outcomes.map(({ outcome }) => outcome);
-    } catch (error) {
-      if (!(error instanceof LonghaulError)) throw error;
-      return leases.map(() => (halt.aborted ? "RESULT_OK" : error.message));
+    const giveUp = performance.now() + lasting;
+    let outcomes = leases.map(() => UNKNOWN);
+    let pause = 0;
+    while (outcomes.includes(UNKNOWN) && performance.now() < giveUp && !halt.aborted) {
+      await wait(pause, halt);
+      pause = Math.min(pause * 2, 1_000) || 200;
+      const limits = { timeout: 10_000, patience: giveUp - performance.now(), halt, pauses: new Map<string, number>() };
+      try {
+        const answer = await this.#client.gateways.request("POST", path, { body: { leases }, expects: ["outcomes"], ...limits });
+        const told = json<ReportOutcomes>(answer).outcomes;
+        outcomes = leases.map((_, index) => told[index]?.outcome ?? UNKNOWN);
+      } catch (error) {
+        this.#options.log(`leases are not confirmed: ${error}`);
+        break;
+      }
     }
+    return outcomes.map((outcome) => (halt.aborted && outcome === UNKNOWN ? "RESULT_OK" : outcome));
   }
 
   async #drain(): Promise<void> {
@@ -278,7 +297,7 @@ function result(value: unknown): Partial<Report> {
     if (Buffer.from(value).toString() !== value) {
       throw new TypeError("it has half of a surrogate pair, which no gateway takes");
     }
-    return { result: value };
+    return textField("result", value);
   }
   const kept = bytes(value);
   if (kept !== undefined) {

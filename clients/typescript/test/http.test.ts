@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
+import { Embedded } from "../src/testing.ts";
 import { busy, type Busy, closed, judging, type Planted, problem } from "./stage.ts";
 
 const SUBMITTED: Planted = [201, {}, { id: "1:0:-1", now: 1 }];
@@ -102,11 +103,13 @@ test("errors have their class by their code", async (t) => {
 
 test("an answer that is not a gateway's is none", async (t) => {
   const page: Planted = [200, { "Content-Type": "text/html" }, "<html>"];
-  const gateway = await busy(page, [200, {}, { other: 1 }], SUBMITTED, page);
+  const gateway = await busy(page, [200, {}, { other: 1 }], SUBMITTED, page, [200, {}, []]);
   t.after(gateway.close);
   const client = new Client({ gateways: gateway.url });
   assert.equal(await client.submit("q", "x"), "1:0:-1");
-  await assert.rejects(new Client({ gateways: gateway.url, patience: 0 }).payload("q", "1:0:-1"), OutcomeUnknown);
+  const impatient = new Client({ gateways: gateway.url, patience: 0 });
+  await assert.rejects(impatient.payload("q", "1:0:-1"), OutcomeUnknown);
+  await assert.rejects(impatient.get("q", "1:0:-1"), OutcomeUnknown);
 });
 
 // `submit(queue, await response.arrayBuffer())` stored `{}`, and a date that was no date was none: the task ran at once.
@@ -120,6 +123,92 @@ test("buffers are bytes, and a date is a date", async (t) => {
   assert.throws(() => new Client({ gateways: "http://u:p@127.0.0.1:1" }), /no user and password/);
 });
 
+// A token was read from a file while it was replaced. `fetch` refused it with an error that showed it, or the request was sent without a token.
+test("a token that is half written is none", async (t) => {
+  const stream: Planted = [200, { "Content-Type": "text/event-stream" }, "event: caught-up\ndata: {}\n\n"];
+  for (const odd of ["", "\n", "half\nsecret", "half secret", "h\u20aclf", "\0", undefined, new Error("there is no file")]) {
+    const told = (token: unknown): string => {
+      if (token instanceof Error) throw token;
+      return token as string;
+    };
+    const tokens = [odd, "fresh", odd, "fresh"];
+    const gateway = await busy(SUBMITTED, stream);
+    t.after(gateway.close);
+    const client = new Client({ gateways: gateway.url, token: () => told(tokens.shift()) });
+    await client.submit("q", "x", { dedupeKey: "d" });
+    for await (const event of client.watch("q")) {
+      assert.equal(event.kind, "caught-up");
+      break;
+    }
+    assert.deepEqual(gateway.asked.map((headers) => headers.authorization), ["Bearer fresh", "Bearer fresh"]);
+    const asked = new Client({ gateways: gateway.url, token: () => told(odd), patience: 0 }).submit("q", "x");
+    await assert.rejects(asked, (error: Error) => error instanceof Unreachable && !error.message.includes("secret"));
+    if (typeof odd === "string" && odd !== "") {
+      assert.throws(() => new Client({ gateways: gateway.url, token: odd }), TypeError);
+    }
+  }
+});
+
+// A client with a patience of NaN repeated a request for ever, and `startTimeout: Infinity` killed the broker at once.
+test("endless is no limit, and no number is refused at once", async (t) => {
+  const gateway = await busy([200, {}, { deleted: 1 }], [200, {}, { deleted: 1 }]);
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url, patience: Infinity });
+  for (const timeout of [Infinity, 1e20]) {
+    assert.deepEqual(await client.purge("q", { all: true }, { timeout }), { deleted: 1 });
+  }
+  for (const nothing of [NaN, -1]) {
+    assert.throws(() => new Client({ gateways: gateway.url, patience: nothing }), RangeError);
+    await assert.rejects(client.purge("q", { all: true }, { timeout: nothing }), RangeError);
+    await assert.rejects(Embedded.start({ startTimeout: nothing }), RangeError);
+  }
+  await assert.rejects(client.wait("q", "1:0:-1", NaN), RangeError);
+  await (await Embedded.start({ startTimeout: Infinity })).close();
+  for (const odd of [{ delay: NaN }, { delay: Infinity }, { maxAttempts: Infinity }]) {
+    await assert.rejects(client.submit("q", "x", odd), RangeError);
+  }
+});
+
+test("a pause that is no number is none, and a long one is cut", async (t) => {
+  const pages = ["nan", "inf", "1e400", "soon"].map((text): Planted => [503, { "Retry-After": text }, "<html>"]);
+  const gateway = await busy(...pages, SUBMITTED);
+  t.after(gateway.close);
+  const begun = performance.now();
+  await new Client({ gateways: gateway.url }).submit("q", "x");
+  assert(performance.now() - begun < 10_000);
+  // A timer of more than 24.8 days was over at once.
+  const resting = await judging(() => problem(503, "draining", { "Retry-After": "3000000" }));
+  t.after(resting.close);
+  for await (const event of new Client({ gateways: resting.url, patience: Infinity }).watch("q", { signal: AbortSignal.timeout(1_000) })) {
+    assert.fail(event.kind);
+  }
+  assert.equal(resting.asked.length, 1);
+});
+
+// A batch had a BigInt, or a function that JSON leaves out. The error did not say which task it was, or the task was stored without a payload.
+test("a batch names the task that has no form in JSON", async (t) => {
+  const gateway = await busy();
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url });
+  for (const payload of [1n, { large: 1n }, () => 1, Symbol("s")]) {
+    await assert.rejects(client.submitBatch("q", [{ payload: "fine" }, { payload }]), { name: "TypeError", message: /^task 1 of the batch cannot be sent: / });
+    await assert.rejects(client.submit("q", payload), TypeError);
+  }
+  const odd = { payload: "x", submission: { scheduledAt: new Date("oops") } };
+  await assert.rejects(client.submitBatch("q", [odd]), { name: "RangeError", message: /^task 0 of the batch / });
+  assert.equal(gateway.asked.length, 0);
+});
+
+test("a payload that JSON makes long is sent in base64", async (t) => {
+  const gateway = await busy(SUBMITTED, SUBMITTED);
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url });
+  const [long, half] = ["\u0001".repeat(100_000), "\ud83d".repeat(100_000)];
+  await client.submit("q", long, { dedupeKey: "d" });
+  await client.submit("q", half, { dedupeKey: "d" });
+  assert.deepEqual(gateway.bodies, [{ payload_base64: Buffer.from(long).toString("base64"), dedupe_key: "d" }, { payload: half, dedupe_key: "d" }]);
+});
+
 test("a token is asked for each time", async (t) => {
   const gateway = await busy(SUBMITTED, SUBMITTED);
   t.after(gateway.close);
@@ -128,6 +217,27 @@ test("a token is asked for each time", async (t) => {
   await client.submit("q", "x");
   await client.submit("q", "x");
   assert.deepEqual(gateway.asked.map((headers) => headers.authorization), ["Bearer first", "Bearer second"]);
+});
+
+// The session at a proxy had ended. It answered a watch with its sign-in page and 200, and the program waited for ever.
+test("a page in place of the stream is no answer", async (t) => {
+  const page: Planted = [200, { "Content-Type": "text/html; charset=utf-8" }, "<html>\ndata: {}\n\n</html>"];
+  const odd: Planted = [200, { "Content-Type": "text/event-stream" }, "event: task\ndata: <html>\n\n"];
+  const stream: Planted = [200, { "Content-Type": "text/event-stream; charset=utf-8" }, "event: caught-up\ndata: {}\n\n"];
+  const gateway = await busy(page, [204, {}, undefined], odd, stream);
+  t.after(gateway.close);
+  for await (const event of new Client({ gateways: gateway.url }).watch("q")) {
+    assert.equal(event.kind, "caught-up");
+    break;
+  }
+  const proxy = await judging(() => page);
+  t.after(proxy.close);
+  const begun = performance.now();
+  const watched = new Client({ gateways: proxy.url, patience: 2 }).watch("q").next();
+  await assert.rejects(watched, (error: Error) => error instanceof Unreachable && error.message.includes("its type is text/html"));
+  assert(performance.now() - begun < 10_000);
+  // It pauses between requests.
+  assert(proxy.asked.length < 20);
 });
 
 test("after a cut a stream asks for what comes behind", async (t) => {

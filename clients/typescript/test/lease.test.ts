@@ -1,6 +1,8 @@
 /** What a worker does when its lease runs out, against a gateway that judges by its own clock. */
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client, Fatal, LeaseLost, type Processor, RetryAfter, Worker } from "../src/index.ts";
@@ -20,6 +22,8 @@ interface Leased {
   planted?: Planted[];
   /** The answer to each report with progress. */
   progress?: Planted;
+  /** The outcomes of each confirmation. `stop` ends the worker. */
+  confirm?: (stop: () => void) => string[];
 }
 
 /**
@@ -44,7 +48,8 @@ async function work(t: TestContext, gateway: Leased, processor: Processor): Prom
       return [200, {}, { leases: [lease], now }];
     }
     if (path.endsWith("/leases:confirm")) {
-      return [200, {}, { outcomes: (body as { leases: string[] }).leases.map(() => ({ outcome: "RESULT_OK" })), now }];
+      const outcomes = gateway.confirm?.(() => worker.stop()) ?? ["RESULT_OK"];
+      return [200, {}, { outcomes: outcomes.map((outcome) => ({ outcome })), now }];
     }
     const { lease, status, progress } = body as { lease: string; status: string; progress?: unknown };
     if (status !== "IN_PROGRESS") {
@@ -130,6 +135,83 @@ test("a processor is told when no keep-alive is answered", { timeout: 30_000 }, 
   });
   assert(toldAfter < 3 * LEASE, String(toldAfter));
   assert.match(log.join("\n"), /lost 1:0:-1: lease_expired: no keep-alive succeeded for /);
+});
+
+// A keep-alive was told to wait for 20 s. The processor returned, and its end was sent after the pause, when the lease was over.
+test("an end does not wait for the pause of a keep-alive", { timeout: 30_000 }, async (t) => {
+  const ends: Record<string, unknown>[] = [];
+  const begun = performance.now();
+  const { log } = await work(t, { tasks: 1, leaseTime: 60_000, keepAlive: problem(503, "draining", { "Retry-After": "20" }), ends }, async (task) => {
+    task.progress(1);
+    // The next keep-alive begins with the pause.
+    await task.sleep(2);
+  });
+  assert(performance.now() - begun < 15_000);
+  assert.deepEqual(ends.map(({ status, progress }) => [status, progress]), [["SUCCEEDED", { done: 1, total: 0, message: "" }]]);
+  assert.equal(log.filter((line) => line.startsWith("keep-alive of")).length, 1, log.join("\n"));
+});
+
+// The broker was away for a moment. A worker took UNKNOWN for a loss, and its task was given back after the whole lease time.
+test("a confirmation is repeated while an outcome is unknown", { timeout: 30_000 }, async (t) => {
+  const outcomes = [["UNKNOWN"], [], ["RESULT_OK"]];
+  const { told } = await work(t, { tasks: 1, leaseTime: 60_000, confirm: () => outcomes.shift() ?? [] }, () => assert.equal(outcomes.length, 0));
+  assert.deepEqual(told, ["1:0:-1 SUCCEEDED"]);
+  const confirm = (stop: () => void): string[] => {
+    stop();
+    return ["UNKNOWN"];
+  };
+  const ended = await work(t, { tasks: 1, leaseTime: 60_000, confirm }, () => assert.fail("it begins in a drain"));
+  assert.deepEqual(ended.told, ["1:0:-1 RELEASED"]);
+});
+
+// A result of a megabyte had many control characters, each of 6 bytes in JSON. The report was too large, and the task failed for good.
+test("a text that JSON makes long is sent in base64", { timeout: 30_000 }, async (t) => {
+  const texts = ["\u0001".repeat(1_000_000), "ü".repeat(500_000), "short \u0001"];
+  const results = [...texts];
+  const ends: Record<string, unknown>[] = [];
+  await work(t, { tasks: 3, leaseTime: 30_000, ends }, () => results.shift());
+  assert(Buffer.from(String(ends[0]?.["result_base64"]), "base64").toString() === texts[0]);
+  assert(ends[1]?.["result"] === texts[1] && ends[2]?.["result"] === texts[2]);
+});
+
+// A processor ignored its signal, and its promise kept the process alive for as long as it took: the machine killed it, or a deployment waited.
+test("a process ends although a processor does not", { timeout: 60_000 }, async (t) => {
+  const ends: string[] = [];
+  const times = { now: 0, expires_at: 60_000 };
+  let isGranted = false;
+  const stage = await judging((path, body) => {
+    if (path.endsWith("/leases")) {
+      const lease = { lease: "l", task: "1:0:-1", epoch: 1, attempt: 1, max_attempts: 3, properties: {}, payload: "", expires_at: 60_000 };
+      const leases = isGranted ? [] : [lease];
+      isGranted = true;
+      return leases.length > 0 ? [200, {}, { leases, now: 0 }] : [204, {}, undefined];
+    }
+    const { status } = body as { status?: string };
+    if (status !== undefined && status !== "IN_PROGRESS") ends.push(status);
+    return [200, {}, path.endsWith("confirm") ? { outcomes: [{ outcome: "RESULT_OK" }], now: 0 } : { cancelled: false, ...times }];
+  });
+  t.after(stage.close);
+  const script = `
+    const { Client, Worker } = await import(process.argv[1]);
+    const never = () => {
+      setInterval(() => undefined, 1000);
+      console.log("begun");
+      return { then: () => undefined };
+    };
+    await new Worker(new Client({ gateways: process.argv[2] }), "q", never, { drain: 0.1, poll: 0.1 }).run();
+    console.log("goes on after run");
+  `;
+  const program = new URL("../src/index.js", import.meta.url).href;
+  const child = spawn(process.execPath, ["--input-type=module", "-e", script, program, stage.url], { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => child.kill("SIGKILL"));
+  let said = "";
+  child.stdout.on("data", (part: Buffer) => (said += part));
+  await once(child.stdout, "data");
+  child.kill("SIGTERM");
+  const begun = performance.now();
+  assert.deepEqual(await once(child, "exit"), [0, null]);
+  assert(performance.now() - begun < 15_000);
+  assert.deepEqual([ends, said], [["RELEASED"], "begun\ngoes on after run\n"]);
 });
 
 test("a cancel does not wait for a third of a long lease", { timeout: 30_000 }, async (t) => {
