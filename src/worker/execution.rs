@@ -8,7 +8,7 @@ use super::blocking::AbortOnDrop;
 use super::budget::Deadline;
 use super::erased::ErasedProcessor;
 use super::processor::{AttemptContext, TaskContext};
-use super::task_error::{AfterTasks, TaskError};
+use super::task_error::TaskError;
 use crate::gate::ProcessGate;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -33,8 +33,8 @@ pub(crate) enum Ending {
     Completed(Bytes),
     /// Without a result; why, and what follows.
     Failed(AttemptFailure, Failure),
-    /// Without a result: another attempt follows when these tasks are over.
-    After(Box<AfterTasks>),
+    /// Without a result: another attempt follows when the tasks of this list are over.
+    After(Bytes),
     /// A client cancelled the task.
     Cancelled,
     /// It was stopped without an outcome: another worker has taken over.
@@ -57,17 +57,31 @@ pub(crate) enum Halt {
 }
 
 impl Ending {
-    pub(super) fn of_result(result: Result<Bytes, TaskError>) -> Self {
-        match result {
-            Ok(bytes) => Self::Completed(bytes),
-            Err(mut error) => {
-                if let Some(tasks) = error.take_after() {
-                    return Self::After(tasks);
-                }
-                let (failure, reason) = error.into_failure();
-                Self::Failed(failure, reason)
+    /// The ending of a processor. A result that is too large, or a list of tasks that cannot be used,
+    /// is a failure for good: another attempt would end alike.
+    fn of_result(result: Result<Bytes, TaskError>, topic: &str, result_bytes_max: usize) -> Self {
+        let mut error = match result {
+            Ok(bytes) if bytes.len() <= result_bytes_max => return Self::Completed(bytes),
+            Ok(bytes) => {
+                let reason = text::result_too_large(bytes.len(), result_bytes_max);
+                return Self::failed_for_good(FailureCause::ResultTooLarge, reason);
             }
+            Err(error) => error,
+        };
+        match error.take_after().map(|tasks| tasks.list(topic)) {
+            Some(Ok(list)) => Self::After(list.content().into()),
+            Some(Err(reason)) => Self::failed_for_good(FailureCause::Predecessor, reason),
+            None => Self::of_error(error),
         }
+    }
+
+    pub(super) fn of_error(error: TaskError) -> Self {
+        let (next, why) = error.into_failure();
+        Self::Failed(next, why)
+    }
+
+    fn failed_for_good(cause: FailureCause, reason: String) -> Self {
+        Self::Failed(AttemptFailure::Fatal, Failure::new(cause, reason))
     }
 
     /// Without a reason, the driver has gone.
@@ -135,6 +149,7 @@ pub(crate) struct Attempt {
     /// Whether its deadline is the task's: then no further attempt follows.
     pub(crate) ends_task: bool,
     pub(crate) grace: Duration,
+    pub(crate) result_bytes_max: usize,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
 
@@ -173,15 +188,16 @@ pub(crate) async fn attend(
     bodies: Handle,
     gate: ProcessGate,
 ) -> AttemptEnd {
-    let Attempt { mut shared, payload, read, span, begin_by, ends_task, grace, mut halt } = attempt;
+    let Attempt { mut shared, payload, read, span, begin_by, .. } = attempt;
+    let Attempt { ends_task, grace, result_bytes_max, mut halt, .. } = attempt;
     let (task, epoch) = (shared.task, shared.epoch);
     let ended = |ending| AttemptEnd { task, epoch, ending, stuck: None };
     let payload = match payload {
         Ok(payload) => payload,
         // It was sent in chunks, encrypted or damaged: no worker can read it.
         Err(cause) => {
-            let why = Failure::new(FailureCause::Unreadable, text::undecodable(&cause));
-            return ended(Ending::Failed(AttemptFailure::Fatal, why));
+            let reason = text::undecodable(&cause);
+            return ended(Ending::failed_for_good(FailureCause::Unreadable, reason));
         }
     };
     let mut limit = limits(&shared, ends_task);
@@ -199,6 +215,7 @@ pub(crate) async fn attend(
     let shared = Arc::new(shared);
     let context = TaskContext::new(Arc::clone(&shared));
     let (report, mut outcome) = oneshot::channel();
+    let topic = Arc::clone(&shared.topic);
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
     let handle = bodies.spawn(
         gate.wrap(
@@ -207,7 +224,8 @@ pub(crate) async fn attend(
                 let ending = if begin_by.remaining().is_zero() {
                     Ending::NotBegun
                 } else {
-                    body.await.map_or_else(|panic| ending_of_panic(&*panic), Ending::of_result)
+                    let ended = |result| Ending::of_result(result, &topic, result_bytes_max);
+                    body.await.map_or_else(|panic| ending_of_panic(&*panic), ended)
                 };
                 // The receiver is gone if the attempt was given up; the ending is not needed then.
                 drop(report.send(ending));
@@ -222,7 +240,7 @@ pub(crate) async fn attend(
         ending = &mut outcome => {
             // For example, the runtime of the processors has shut down, which is no failure of the
             // task.
-            let ending = ending.unwrap_or_else(|_| Ending::of_result(Err(TaskError::snooze(ABORTED_WAIT))));
+            let ending = ending.unwrap_or_else(|_| Ending::of_error(TaskError::snooze(ABORTED_WAIT)));
             let stuck = shared.threads.ended();
             return AttemptEnd { task, epoch, ending, stuck };
         }
@@ -320,7 +338,7 @@ fn record_panic_places() {
 }
 
 pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
-    Ending::of_result(Err(TaskError::panicked(reason_of_panic(panic))))
+    Ending::of_error(TaskError::panicked(reason_of_panic(panic)))
 }
 
 /// Must be called on the thread that has panicked.
@@ -337,6 +355,7 @@ pub(super) fn reason_of_panic(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::TaskRef;
     use crate::worker::blocking::Threads;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -349,12 +368,25 @@ mod tests {
     /// An error whose text began with `panicked: ` counted as a panic.
     #[test]
     fn an_attempt_is_counted_by_its_cause_and_not_by_its_text() {
-        let counted = |error| Ending::of_result(Err(error)).in_a_word();
+        let counted = |error| Ending::of_error(error).in_a_word();
         let silent = text::lease_expired("ann", SECOND);
         assert_eq!(counted(TaskError::lost(None, silent.clone())), "lost");
         for reason in ["no printer", "panicked: x", &silent] {
             assert_eq!(counted(TaskError::retry(reason)), "error");
         }
+    }
+
+    /// A result that was too large counted as a success in metrics and traces, and a list of tasks
+    /// that cannot be used as a wait.
+    #[test]
+    fn an_attempt_whose_result_cannot_be_used_is_counted_as_failed() {
+        let counted = |result| Ending::of_result(result, "tasks", 2).in_a_word();
+        let of = |topic: &str| TaskRef { topic: topic.to_owned(), id: TASK };
+        let after = |topic| Err(TaskError::after(&[of(topic)]));
+        let results =
+            [Ok(Bytes::from("ab")), Ok(Bytes::from("abc")), after("tasks"), after("others")];
+        let words = ["completed", "result_too_large", "parked", "predecessor"];
+        assert_eq!(results.map(counted), words);
     }
 
     /// Records whether its body has begun.
@@ -411,8 +443,18 @@ mod tests {
         let (payload, grace) = (Ok(Bytes::new()), SECOND);
         let read = (reads_for > Duration::ZERO).then(|| read.boxed());
         let span = Span::none();
-        let ends_task = false;
-        let attempt = Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt };
+        let (ends_task, result_bytes_max) = (false, 1024);
+        let attempt = Attempt {
+            shared,
+            payload,
+            read,
+            span,
+            begin_by,
+            ends_task,
+            grace,
+            result_bytes_max,
+            halt,
+        };
         attend(processor, attempt, Handle::current(), gate).await.ending
     }
 

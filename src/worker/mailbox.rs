@@ -64,6 +64,11 @@ impl<T> Mailbox<T> {
         self.items().pop_front()
     }
 
+    /// Takes all items that are there.
+    pub(super) fn take_all(&self) -> VecDeque<T> {
+        std::mem::take(&mut *self.items())
+    }
+
     /// Waits until there is an item.
     pub(super) async fn arrived(&self) {
         while self.items().is_empty() {
@@ -78,8 +83,7 @@ impl<T> Mailbox<T> {
 
     /// Drops all queued items.
     pub(super) fn clear(&self) {
-        let dropped = std::mem::take(&mut *self.items());
-        drop(dropped);
+        drop(self.take_all());
     }
 
     fn items(&self) -> std::sync::MutexGuard<'_, VecDeque<T>> {

@@ -38,7 +38,7 @@ use std::time::Duration;
 pub struct TaskError {
     kind: TaskErrorKind,
     message: String,
-    /// Of another cause than an error, the message is the whole reason.
+    /// With another cause than an error, the message is the whole reason.
     cause: FailureCause,
     after: Option<Box<AfterTasks>>,
 }

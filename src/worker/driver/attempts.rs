@@ -24,7 +24,7 @@ use longhaul_core::ledger;
 use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
-use longhaul_core::protocol::retry::{AttemptFailure, outcome_of_failure, outcome_of_waiting};
+use longhaul_core::protocol::retry::{outcome_of_failure, outcome_of_waiting};
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{Failure, FailureCause, TaskId, text};
 use std::any::Any;
@@ -134,9 +134,17 @@ impl WorkerDriver {
             reports,
             threads: Threads::default(),
         };
-        let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
-        let attempt =
-            Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt: halted };
+        let attempt = Attempt {
+            shared,
+            payload: undecodable.map_or(Ok(bytes), Err),
+            read,
+            span,
+            begin_by,
+            ends_task,
+            grace: self.config.cancel_grace,
+            result_bytes_max: self.config.result_bytes_max,
+            halt: halted,
+        };
         let processor = attendant.unwrap_or_else(|| Arc::clone(&self.processor));
         let bodies = self.env.bodies.clone();
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
@@ -191,9 +199,8 @@ impl WorkerDriver {
         let begun = ending != Ending::NotBegun;
         let given_back = ending == Ending::Released;
         let terms = running.terms.as_deref();
-        let topic = &lane.topics.name;
         let attempts = (running.attempt, lane.core.machine().max_attempts(task));
-        let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
+        let (outcome, body) = self.config.judge(ending, attempts, terms, (sample, wall_ms));
         if !begun && !running.fresh {
             tracing::warn!(%task, %epoch, "cannot read the checkpoint of a lease: leaving the lease to other workers");
             lane.core.let_go_of_lease(task, epoch, now);
@@ -286,36 +293,19 @@ impl WorkerConfig {
     pub(super) fn judge(
         &self,
         ending: Ending,
-        topic: &str,
         (attempt, max): (u32, u32),
         terms: Option<&Terms>,
         (sample, wall_ms): (u32, u64),
     ) -> (Option<Outcome>, OutcomeBody) {
-        let failed = |failure, why| {
-            let own = terms.and_then(|terms| terms.pauses.as_ref());
-            let policy = own.unwrap_or(&self.backoff);
-            let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
-            (Some(outcome), OutcomeBody::Failure(why))
-        };
         match ending {
-            Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => failed(
-                AttemptFailure::Fatal,
-                Failure::new(
-                    FailureCause::ResultTooLarge,
-                    text::result_too_large(bytes.len(), self.result_bytes_max),
-                ),
-            ),
             Ending::Completed(bytes) => (Some(Outcome::Completed), OutcomeBody::Result(bytes)),
-            Ending::Failed(failure, why) => failed(failure, why),
-            Ending::After(tasks) => match tasks.list(topic) {
-                Ok(list) => {
-                    let list = list.content().into();
-                    (Some(outcome_of_waiting(wall_ms)), OutcomeBody::WaitsFor(list))
-                }
-                Err(reason) => {
-                    failed(AttemptFailure::Fatal, Failure::new(FailureCause::Error, reason))
-                }
-            },
+            Ending::Failed(failure, why) => {
+                let own = terms.and_then(|terms| terms.pauses.as_ref());
+                let policy = own.unwrap_or(&self.backoff);
+                let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
+                (Some(outcome), OutcomeBody::Failure(why))
+            }
+            Ending::After(list) => (Some(outcome_of_waiting(wall_ms)), OutcomeBody::WaitsFor(list)),
             Ending::Cancelled => {
                 (Some(Outcome::Cancelled), OutcomeBody::Failure(Failure::cancelled()))
             }

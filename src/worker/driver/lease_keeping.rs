@@ -258,13 +258,12 @@ impl WorkerDriver {
             Ending::Cancelled
         } else {
             let reason = text::lease_expired(&lane.holder(task), lease_time);
-            Ending::of_result(Err(TaskError::lost(at_once.then_some(Duration::ZERO), reason)))
+            Ending::of_error(TaskError::lost(at_once.then_some(Duration::ZERO), reason))
         };
         let word = ending.in_a_word();
         let terms = payload.terms.as_deref();
         let attempts = (fold.attempt, lane.core.machine().max_attempts(task));
-        let topic = &lane.topics.name;
-        let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
+        let (outcome, body) = self.config.judge(ending, attempts, terms, (sample, wall_ms));
         let Some(outcome) = outcome else { return };
         let (job_id, lease_id, worker) = (task, epoch.0, lane.holder(task));
         let reason = lane.plain_reason(task, &body, wall_ms).into_owned();
@@ -281,19 +280,29 @@ impl WorkerDriver {
         told.ends(outcome, &reason, took, Some(&worker));
     }
 
-    /// Lets go of all leases when a drain begins: they are in the log, and other workers look after
-    /// them.
+    /// Lets go of all leases in a drain: they are in the log, and other workers look after them. But
+    /// leases that no worker has are given back, so what was said of leases before comes first, and
+    /// one that is being granted waits for its request.
     pub(super) fn let_go_of_leases(&mut self, now: Moment) {
         if self.leasing.is_none() {
             return;
         }
+        for event in self.env.answers.take_all() {
+            self.handle(event);
+            self.perform_effects();
+        }
         for (id, (task, epoch)) in self.running_attempts() {
             // A lease that is being given back has no attendant any more: its end is awaited.
             if self.attends(&(id, task, epoch))
+                && !self.is_granting((id, task))
                 && let Some(lane) = self.lanes.get_mut(&id)
             {
                 lane.core.let_go_of_lease(task, epoch, now);
             }
         }
+    }
+
+    fn is_granting(&self, of: (LaneId, TaskId)) -> bool {
+        self.leasing.as_ref().is_some_and(|leasing| leasing.desk.is_granting(of))
     }
 }

@@ -127,3 +127,43 @@ fn an_attempt_that_another_gateway_ends_is_counted_as_it_ended() {
         assert_eq!(notes.get(&name), Some(1.0), "{outcome}");
     }
 }
+
+/// A gateway that stopped let go of the leases that nobody had got, so each stood until it expired
+/// and cost an attempt. Their end was said before the drain, and done behind it.
+#[test]
+fn a_gateway_that_drains_gives_back_what_nobody_got() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let (task, unwanted) = lease_of_one(&engine, &one);
+    let (kept, held) = lease_of_one(&engine, &one);
+    one.give_back(&[unwanted.token]);
+    engine.run(one.drain(Duration::ZERO)).unwrap();
+    engine.advance(Duration::from_secs(2));
+    let again = lease(&engine, &other);
+    assert_eq!((&again.task, again.attempt), (&task, 1));
+    succeed(&engine, &other, &held.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&kept).unwrap(), text("done"));
+}
+
+/// The same for a request that is given up while its claim is on the way.
+#[test]
+fn a_gateway_that_drains_gives_back_what_it_was_granting() {
+    for ms in 0.. {
+        let engine = TestEngine::new();
+        let (one, other) = (gateway(&engine), gateway(&engine));
+        let task = engine.submit(TOPIC, &text("work"));
+        let is_granted = engine.run(async {
+            let request = one.lease(LeaseRequest::of("ann").wait(WAIT));
+            let granted = tokio::time::timeout(Duration::from_millis(ms), request).await;
+            one.drain(Duration::ZERO).await.unwrap();
+            granted.is_ok()
+        });
+        if is_granted {
+            assert!(ms > 3, "it was on the way for a while");
+            return;
+        }
+        engine.advance(Duration::from_secs(2));
+        let again = lease(&engine, &other);
+        assert_eq!((&again.task, again.attempt), (&task, 1), "after {ms} ms");
+    }
+}
