@@ -2,7 +2,7 @@
 
 use crate::auth::GatewayAuth;
 use crate::server::ServerStartError;
-use crate::shell::Tls;
+use crate::shell::{LARGEST_BODIES_MIN, Tls};
 use crate::webhooks::{WebhookConfigError, WebhookProcessor};
 use longhaul_http::{TlsConfig, host};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -166,8 +166,9 @@ pub struct ServerLimits {
     pub body_bytes: usize,
     /// Maximum size of a batch body in bytes. Default: 32 MiB.
     pub batch_bytes: usize,
-    /// Maximum size of all bodies being read, in bytes. An eighth is kept for bodies of up to 64 KiB,
-    /// and one caller has at most half of each part. Default: 512 MiB.
+    /// Maximum size of all bodies being read, in bytes. An eighth each is kept for reports on leases
+    /// of up to 128 KiB, for larger ones, and for other bodies of up to 128 KiB, and one caller has at
+    /// most half of each part. At least four times `batch_bytes` and `body_bytes`. Default: 512 MiB.
     pub all_body_bytes: usize,
     /// Time limit of a request, its body included. Long polls and event streams have none: they
     /// wait as long as they ask. Default: 30 s.
@@ -255,6 +256,12 @@ pub enum ServerConfigError {
     /// A limit is zero.
     #[error("the limit `{0}` must be at least 1")]
     Zero(&'static str),
+    /// There is no room for the largest bodies.
+    #[error(
+        "`limits.all_body_bytes` must be at least {0}: four times the largest of `batch_bytes` and \
+         `body_bytes`"
+    )]
+    BodyRoom(usize),
 }
 
 impl Default for ServerConfig {
@@ -385,6 +392,11 @@ impl ServerLimits {
         self.connections_per_address.unwrap_or(default)
     }
 
+    /// The maximum size of a body, in bytes.
+    pub(crate) fn largest_body(&self) -> usize {
+        self.batch_bytes.max(self.body_bytes)
+    }
+
     fn validate(&self) -> Result<(), ServerConfigError> {
         let are_zero = [
             ("connections", self.connections == 0),
@@ -393,14 +405,20 @@ impl ServerLimits {
             ("waiting", self.waiting == 0),
             ("body_bytes", self.body_bytes == 0),
             ("batch_bytes", self.batch_bytes == 0),
-            ("all_body_bytes", self.all_body_bytes == 0),
             ("request_time", self.request_time.is_zero()),
             ("body_time", self.body_time.is_zero()),
             ("header_time", self.header_time.is_zero()),
             ("handshake_time", self.handshake_time.is_zero()),
         ];
         let zero = are_zero.iter().find(|(_, is_zero)| *is_zero);
-        zero.map_or(Ok(()), |(name, _)| Err(ServerConfigError::Zero(name)))
+        if let Some((name, _)) = zero {
+            return Err(ServerConfigError::Zero(name));
+        }
+        let room = self.largest_body().saturating_mul(LARGEST_BODIES_MIN);
+        if self.all_body_bytes < room {
+            return Err(ServerConfigError::BodyRoom(room));
+        }
+        Ok(())
     }
 }
 
@@ -473,6 +491,8 @@ mod tests {
         assert_eq!(zero, Err(ServerConfigError::Zero("connections_per_address")));
         let zero = changed(|it| it.limits.header_time = Duration::ZERO);
         assert_eq!(zero, Err(ServerConfigError::Zero("header_time")));
+        let room = changed(|it| it.limits.all_body_bytes = 1 << 20);
+        assert_eq!(room, Err(ServerConfigError::BodyRoom(128 << 20)));
         let rate = |requests, seconds, burst| {
             let limit = RateLimit { requests, per: Duration::from_secs(seconds), burst };
             changed(|it| it.rate_limit = Some(limit))

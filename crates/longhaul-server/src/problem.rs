@@ -13,6 +13,10 @@ use utoipa::ToSchema;
 /// The maximum length of a problem's text, in bytes: it may quote the caller's input.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
+/// Marks an answer to reports on leases that are not there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoLease;
+
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Problem)]
@@ -71,6 +75,11 @@ impl ProblemDetails {
         Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
+    /// Whether a report that gets this answer names a lease that is not there.
+    pub(crate) fn is_no_lease(&self) -> bool {
+        matches!(self.code, "task_not_found" | "queue_not_found" | "lease_invalid")
+    }
+
     /// The request may be retried after about a second.
     pub(crate) fn unavailable(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
@@ -108,6 +117,9 @@ impl IntoResponse for ProblemDetails {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;
+        if self.is_no_lease() {
+            response.extensions_mut().insert(NoLease);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after {

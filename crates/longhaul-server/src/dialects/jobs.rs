@@ -107,10 +107,10 @@ async fn poll(caller: Caller, body: RawBody) -> Result<Response, ProblemDetails>
             Ok(unsent.in_answer(answer))
         }
         Err(problem) => {
-            unsent.sent();
             let by = Reporter { queue, worker: Some(&worker) };
             let back = LeaseOutcome::Released { after: UNFIT_AFTER };
             caller.service.end_lease(by, &lease.token, KeepAlive::default(), back).await?;
+            unsent.sent();
             Err(problem)
         }
     }

@@ -6,7 +6,7 @@ use super::{Shell, body};
 use crate::auth::{Identity, TokenScope};
 use crate::clock::{self, Stopwatch};
 use crate::core::GatewayService;
-use crate::problem::ProblemDetails;
+use crate::problem::{NoLease, ProblemDetails};
 use crate::reach::ConnectionOutage;
 use crate::route::{RequestClass, RouteAccess, RouteInfo};
 use crate::telemetry::REQUEST_SECONDS;
@@ -87,7 +87,7 @@ pub(crate) async fn gate(
             let identity = Arc::clone(&caller.identity);
             request.extensions_mut().insert(caller);
             let response = gate.serve(request, next, held).await;
-            gate.count_refusal(&identity, peer, response)
+            gate.checked(&identity, peer, response)
         }
         Err(problem) => problem.into_response(),
     };
@@ -104,8 +104,9 @@ impl RouteGate {
             RouteAccess::Open => Arc::clone(&auth.everybody),
             RouteAccess::Needs(scope) => {
                 let identity = auth.identify(headers)?;
-                if !self.route.goes_first && !OnePage::is_counted(request.extensions()) {
-                    self.shell.check_rate(&identity, peer)?;
+                if !self.route.goes_first {
+                    let check = || self.shell.check_rate(&identity, peer);
+                    OnePage::once(request.extensions(), check)?;
                 }
                 if !identity.may(scope) {
                     let detail = format!("the token lacks the scope `{}`", scope.word());
@@ -125,15 +126,10 @@ impl RouteGate {
         Ok((caller, (body, place)))
     }
 
-    /// Counts a report that was refused for the rate limit of its caller: a report on a lease that
-    /// exists does not count. Over the limit, the answer is that.
-    fn count_refusal(
-        &self,
-        identity: &Identity,
-        peer: Option<Peer>,
-        response: Response,
-    ) -> Response {
-        if !self.route.goes_first || !response.status().is_client_error() {
+    /// Counts reports on leases that are not there for the rate limit of their caller. Over the
+    /// limit, the answer is that.
+    fn checked(&self, identity: &Identity, peer: Option<Peer>, response: Response) -> Response {
+        if !self.route.goes_first || response.extensions().get::<NoLease>().is_none() {
             return response;
         }
         let counted = self.shell.check_rate(identity, peer);

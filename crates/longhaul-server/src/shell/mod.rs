@@ -17,6 +17,7 @@ pub(crate) use gate::{Caller, RouteGate, gate};
 pub(crate) use guard::guard;
 pub(crate) use linger::linger;
 pub(crate) use rate::{OnePage, Peer};
+pub(crate) use room::LARGEST_BODIES_MIN;
 pub(crate) use tls::Tls;
 pub(crate) use tracked::tracked;
 
@@ -64,7 +65,7 @@ impl Shell {
             requests: permits(limits.requests),
             reports: permits(limits.requests),
             waiting: permits(limits.waiting),
-            bodies: BodyRoom::new(limits.all_body_bytes, limits.batch_bytes.max(limits.body_bytes)),
+            bodies: BodyRoom::new(limits.all_body_bytes, limits.largest_body()),
             lingering: TaskTracker::new(),
             reach: BrokerReachability::new(config.broker_grace),
             auth,

@@ -9,8 +9,7 @@ use crate::problem::ProblemDetails;
 use axum::http::{Extensions, StatusCode};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The most callers with their own bucket; further callers share one.
@@ -26,15 +25,21 @@ const NETWORK: u128 = !(u64::MAX as u128);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// Marks the requests of one page of the dashboard, which count as one.
+/// Marks the requests of one page of the dashboard, which count as one: the first of them decides
+/// about all.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OnePage(Arc<AtomicBool>);
+pub(crate) struct OnePage(Arc<OnceLock<Result<(), ProblemDetails>>>);
 
 impl OnePage {
-    /// Whether a request belongs to a page that was counted. The first request of a page counts it.
-    pub(super) fn is_counted(extensions: &Extensions) -> bool {
-        let page = extensions.get::<Self>();
-        page.is_some_and(|Self(is_counted)| is_counted.swap(true, Ordering::Relaxed))
+    /// Checks a request, unless another one of its page was checked.
+    pub(super) fn once(
+        extensions: &Extensions,
+        check: impl FnOnce() -> Result<(), ProblemDetails>,
+    ) -> Result<(), ProblemDetails> {
+        match extensions.get::<Self>() {
+            Some(Self(first)) => first.get_or_init(check).clone(),
+            None => check(),
+        }
     }
 }
 

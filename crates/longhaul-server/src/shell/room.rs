@@ -1,7 +1,6 @@
-//! Room in memory for the bodies that are being read: one part for reports on leases, whatever
-//! their size, one for other small bodies and one for other large ones. One caller has at most half
-//! of each. So neither a few slow uploads nor one caller can keep out the others, whose keep-alives
-//! would fail.
+//! Room in memory for the bodies that are being read: a part each for small and large reports on
+//! leases, and for small and large other bodies. One caller has at most half of each. So keep-alives
+//! fail neither for slow uploads or large results, nor for another caller.
 
 use super::body::kib;
 use super::rate::Bucket;
@@ -9,11 +8,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A small body: requests for leases have a few KiB.
-const SMALL_BYTES_MAX: usize = 64 * 1024;
+/// The largest small body: a keep-alive with the largest checkpoint in base64 and its log lines.
+const SMALL_BYTES_MAX: usize = 128 * 1024;
 
-/// The share of all room that is kept for small bodies, and the same for reports.
-const SMALL_SHARE: usize = 8;
+/// The share of all room that each part has, but that for large other bodies, which has the rest.
+const PART_SHARE: usize = 8;
+
+/// All room, measured in the largest body: then each part has room for one.
+pub(crate) const LARGEST_BODIES_MIN: usize = 4;
 
 /// What a body is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,28 +25,29 @@ pub(super) enum BodyClass {
     Other,
 }
 
-/// The room for bodies of one size class, in KiB.
+/// One part of the room, in KiB.
 #[derive(Debug)]
-struct ClassRoom {
+struct PartRoom {
     all: Arc<Semaphore>,
     /// The room of one caller.
     share: usize,
-    /// Callers with a body of this class.
+    /// Callers with a body in this part.
     callers: Mutex<HashMap<Bucket, Weak<Semaphore>>>,
 }
 
 /// The room for all bodies.
 #[derive(Debug)]
 pub(super) struct BodyRoom {
-    reports: ClassRoom,
-    small: ClassRoom,
-    large: ClassRoom,
+    small_reports: PartRoom,
+    large_reports: PartRoom,
+    small: PartRoom,
+    large: PartRoom,
 }
 
 /// The room of one body, until it is dropped.
 pub(super) type BodyPermit = [OwnedSemaphorePermit; 2];
 
-impl ClassRoom {
+impl PartRoom {
     /// Room for so many KiB. One caller has half of it, or at least that of the largest body.
     fn new(all: usize, largest: usize) -> Self {
         let permits = |count: usize| count.min(Semaphore::MAX_PERMITS);
@@ -76,14 +79,14 @@ impl ClassRoom {
 impl BodyRoom {
     /// Room for so many bytes, and for bodies of up to `largest`.
     pub(super) fn new(all: usize, largest: usize) -> Self {
-        let small = (all / SMALL_SHARE).max(SMALL_BYTES_MAX);
-        // The largest body must have room, however little there is.
-        let reports = (all / SMALL_SHARE).max(largest.min(all));
-        let large = all.saturating_sub(small + reports).max(largest.min(all));
+        let part = all / PART_SHARE;
+        let reports = part.max(largest);
+        let of = |bytes, largest| PartRoom::new(kib(bytes), kib(largest));
         Self {
-            reports: ClassRoom::new(kib(reports), kib(largest)),
-            small: ClassRoom::new(kib(small), kib(SMALL_BYTES_MAX)),
-            large: ClassRoom::new(kib(large), kib(largest)),
+            small_reports: of(part, SMALL_BYTES_MAX),
+            large_reports: of(reports, largest),
+            small: of(part, SMALL_BYTES_MAX),
+            large: of(all - 2 * part - reports, largest),
         }
     }
 
@@ -94,10 +97,11 @@ impl BodyRoom {
         class: BodyClass,
         bytes: usize,
     ) -> Option<BodyPermit> {
-        let room = match class {
-            BodyClass::Report => &self.reports,
-            BodyClass::Other if bytes <= SMALL_BYTES_MAX => &self.small,
-            BodyClass::Other => &self.large,
+        let room = match (class, bytes <= SMALL_BYTES_MAX) {
+            (BodyClass::Report, true) => &self.small_reports,
+            (BodyClass::Report, false) => &self.large_reports,
+            (BodyClass::Other, true) => &self.small,
+            (BodyClass::Other, false) => &self.large,
         };
         room.take(caller, u32::try_from(kib(bytes)).unwrap_or(u32::MAX))
     }
@@ -113,36 +117,47 @@ mod tests {
         Bucket::Token(name.to_owned())
     }
 
+    /// How many bodies of this size a caller may send at once.
+    fn bodies(room: &BodyRoom, caller: &str, class: BodyClass, bytes: usize) -> Vec<BodyPermit> {
+        std::iter::from_fn(|| room.take(token(caller), class, bytes)).take(1_000).collect()
+    }
+
     #[test]
     fn a_caller_has_half_of_the_room_and_large_bodies_none_of_that_of_small_ones() {
         let room = BodyRoom::new(512 * MIB, 32 * MIB);
-        let uploads = |caller: &str| -> Vec<_> {
-            std::iter::from_fn(|| room.take(token(caller), BodyClass::Other, 32 * MIB)).collect()
-        };
+        let uploads = |caller| bodies(&room, caller, BodyClass::Other, 32 * MIB);
         let (ann, bob) = (uploads("ann"), uploads("bob"));
-        assert_eq!((ann.len(), bob.len()), (6, 6), "of 384 MiB");
-        assert!(
-            room.take(token("cy"), BodyClass::Other, 65 * 1024).is_none(),
-            "all of it is taken"
-        );
-        let report = room.take(token("ann"), BodyClass::Report, MIB);
-        assert!(report.is_some(), "uploads hold up no result of a task");
-        let small =
-            std::iter::from_fn(|| room.take(token("ann"), BodyClass::Other, 1000)).take(1_000);
-        let small: Vec<_> = small.collect();
+        assert_eq!((ann.len(), bob.len()), (5, 5), "of 320 MiB");
+        let more = room.take(token("cy"), BodyClass::Other, SMALL_BYTES_MAX + 1);
+        assert!(more.is_none(), "all of it is taken");
+        let small = bodies(&room, "ann", BodyClass::Other, 1_000);
         assert_eq!(small.len(), 1_000);
         drop(ann);
-        assert_eq!(uploads("cy").len(), 6, "the room is free again");
+        assert_eq!(uploads("cy").len(), 5, "the room is free again");
         drop((bob, small));
         assert!(room.take(token("ann"), BodyClass::Other, 1).is_some());
         assert_eq!(room.small.callers.lock().unwrap().len(), 1, "who has no body is forgotten");
     }
 
+    /// Uploads held up results, and then results held up the keep-alives of other tasks.
     #[test]
-    fn a_caller_may_have_more_than_half_for_one_large_body() {
-        let room = BodyRoom::new(40 * MIB, 32 * MIB);
-        let body = room.take(token("ann"), BodyClass::Other, 32 * MIB);
-        assert!(body.is_some() && room.take(token("bob"), BodyClass::Other, 4 * MIB).is_none());
-        assert!(room.take(token("bob"), BodyClass::Other, SMALL_BYTES_MAX).is_some());
+    fn results_wait_for_no_uploads_and_keep_alives_for_neither() {
+        let room = BodyRoom::new(512 * MIB, 32 * MIB);
+        let uploads = bodies(&room, "ann", BodyClass::Other, 32 * MIB);
+        let results = bodies(&room, "ann", BodyClass::Report, MIB);
+        assert_eq!(results.len(), 32);
+        let kept = bodies(&room, "ann", BodyClass::Report, SMALL_BYTES_MAX);
+        assert_eq!((kept.len(), uploads.len()), (256, 5));
+    }
+
+    #[test]
+    fn the_least_room_has_each_part_and_no_more_in_all() {
+        let room = BodyRoom::new(LARGEST_BODIES_MIN * MIB, MIB);
+        for class in [BodyClass::Report, BodyClass::Other] {
+            assert!(room.take(token("ann"), class, MIB).is_some(), "{class:?}");
+            assert!(room.take(token("ann"), class, SMALL_BYTES_MAX).is_some(), "{class:?}");
+        }
+        let parts = [&room.small_reports, &room.large_reports, &room.small, &room.large];
+        assert_eq!(parts.map(|it| it.all.available_permits()).iter().sum::<usize>(), 4 * 1024);
     }
 }

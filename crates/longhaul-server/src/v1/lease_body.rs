@@ -18,8 +18,8 @@ use utoipa::ToSchema;
 const COUNT_MAX: usize = 100;
 
 /// The most bytes of the payloads and properties of an answer with several leases. In JSON they are
-/// at most twice as many, and clients read 64 MiB.
-const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// at most six times as many, checkpoints are 9 MiB at most, and clients read 64 MiB.
+const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The longest payload that is text in JSON whatever its characters are.
 const SHORT_BYTES_MAX: usize = 64 * 1024;

@@ -10,7 +10,7 @@ use super::lease_body::{
 use crate::auth::TokenScope::{Read, Work};
 use crate::clock;
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError};
-use crate::problem::ProblemDetails;
+use crate::problem::{NoLease, ProblemDetails};
 use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Json, RawBody};
@@ -130,7 +130,7 @@ async fn lease(
 async fn confirm(
     QueueAt { queue, caller }: QueueAt,
     Json(body): Json<ConfirmBody>,
-) -> JsonAnswer<ReportOutcomes> {
+) -> Result<Response, ProblemDetails> {
     let by = Reporter { queue: &queue, worker: None };
     let one = |token: Result<LeaseToken, ServiceError>| {
         let service = &caller.service;
@@ -139,17 +139,24 @@ async fn confirm(
             Ok(ReportedBody::kept(&kept, Vec::new(), clock::wall_ms()))
         }
     };
-    outcomes(body.tokens()?.into_iter().map(one)).await
+    Ok(outcomes(body.tokens()?.into_iter().map(one)).await)
 }
 
 /// Processes the reports of a batch concurrently, and answers them in their order.
-async fn outcomes<F>(reports: impl Iterator<Item = F>) -> JsonAnswer<ReportOutcomes>
+async fn outcomes<F>(reports: impl Iterator<Item = F>) -> Response
 where
     F: Future<Output = Result<ReportedBody, ServiceError>>,
 {
     let told = stream::iter(reports).buffered(REPORTS_MAX);
-    let outcomes = told.map(outcome).collect().await;
-    Ok(axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }))
+    let outcomes: Vec<_> = told.map(outcome).collect().await;
+    let no_lease = |it: &ReportOutcome| it.error.as_ref().is_some_and(ProblemDetails::is_no_lease);
+    let no_lease = outcomes.iter().all(no_lease);
+    let mut response =
+        axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }).into_response();
+    if no_lease {
+        response.extensions_mut().insert(NoLease);
+    }
+    response
 }
 
 async fn tell(
@@ -197,7 +204,7 @@ async fn keep(
 async fn report_all(
     QueueAt { queue, caller }: QueueAt,
     body: RawBody,
-) -> JsonAnswer<ReportOutcomes> {
+) -> Result<Response, ProblemDetails> {
     let ReportsBody { reports } = body.json()?;
     let reports = reports.checked("reports", "none of them counts")?;
     let one = |report: &RawValue| {
@@ -209,7 +216,7 @@ async fn report_all(
             tell(service, queue, &token, body.into_report()?).await
         }
     };
-    outcomes(reports.into_iter().map(one)).await
+    Ok(outcomes(reports.into_iter().map(one)).await)
 }
 
 fn outcome(told: Result<ReportedBody, ServiceError>) -> ReportOutcome {

@@ -103,12 +103,17 @@ impl LenientJson {
         let Some(json) = self.0.as_deref() else { return Ok(None) };
         match serde_json::from_str::<Length>(json.get()) {
             Ok(Length(pause)) => Ok(Some(pause)),
-            Err(_) if json.get().trim_start_matches('"').starts_with('-') => {
-                Ok(Some(Duration::ZERO))
-            }
+            Err(_) if is_negative(json.get()) => Ok(Some(Duration::ZERO)),
             Err(error) => Err(format!("`{name}` was left out: {error}")),
         }
     }
+}
+
+/// Whether the JSON is a number below zero, or a duration with a minus before it.
+fn is_negative(json: &str) -> bool {
+    let duration = |text: &str| serde_json::from_str::<Length>(&text.replacen('-', "", 1)).is_ok();
+    serde_json::from_str(json).is_ok_and(|number: f64| number < 0.0)
+        || json.starts_with("\"-") && duration(json)
 }
 
 /// A number within 0 to 2^64−1, rounded; `None` if it is none.
@@ -224,7 +229,9 @@ mod tests {
         }
         assert_eq!(pause("2.5"), Ok(Some(Duration::from_millis(2_500))));
         assert_eq!(pause("null"), Ok(None));
-        assert!(pause(r#""soon""#).unwrap_err().contains("`retry_after` was left out"));
+        for json in [r#""soon""#, r#""-soon""#, r#""5-s""#] {
+            assert!(pause(json).unwrap_err().contains("`retry_after` was left out"), "{json}");
+        }
     }
 
     #[test]
