@@ -2,8 +2,7 @@
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -30,8 +29,8 @@ const BROKER_LOST: &str = "longhaul_broker_lost_total";
 /// The number of connections refused because their address had too many.
 const CONNECTIONS_REFUSED: &str = "longhaul_http_connections_refused_total";
 
-/// The last state of the connection to the broker.
-static IS_CONNECTED: AtomicBool = AtomicBool::new(false);
+/// The last state of the connection to the broker. `None` in a process without a gateway.
+static IS_CONNECTED: Mutex<Option<bool>> = Mutex::new(None);
 
 /// The recorder of the process, shared by all gateways in it.
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
@@ -72,13 +71,14 @@ fn builder(idle: Duration) -> Result<PrometheusBuilder, BuildError> {
 
 /// Shows the state of the connection to the broker, which may not change for days.
 fn show_connection() {
-    let is = IS_CONNECTED.load(Ordering::Relaxed);
-    metrics::gauge!(BROKER_CONNECTED).set(if is { 1.0 } else { 0.0 });
+    if let Some(is) = *IS_CONNECTED.lock().unwrap_or_else(PoisonError::into_inner) {
+        metrics::gauge!(BROKER_CONNECTED).set(if is { 1.0 } else { 0.0 });
+    }
 }
 
 /// The gateway has connected to its broker, or lost it.
 pub(crate) fn broker_connected(is: bool) {
-    IS_CONNECTED.store(is, Ordering::Relaxed);
+    *IS_CONNECTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(is);
     show_connection();
     metrics::counter!(BROKER_LOST).increment(u64::from(!is));
 }

@@ -141,6 +141,9 @@ fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
     let gateway = until(port(&fleet.dev.http), "longhaul_keepalive_gap_seconds_count{queue");
     let worker = until(&fleet.worker_page, "longhaul_keepalive_gap_seconds_count{queue");
     assert!(get(&fleet.worker_page, "/livez").ends_with("ok\n"));
+    // A worker's page said that a broker was lost.
+    assert!(shown(&gateway).contains("longhaul_broker_connected"), "{gateway}");
+    assert!(!shown(&worker).contains("longhaul_broker_connected"), "{worker}");
     let admin = port(fleet.dev.admin.as_ref().unwrap());
     let broker = until(admin, "longhaul_broker_damaged_files 0");
     for name in ["longhaul_attempts_total", "longhaul_worker_slots", "longhaul_queue_wait_seconds"]
