@@ -94,7 +94,7 @@ impl InjectedFault {
     }
 
     /// A name for reports.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Refuse { status, .. } => format!("refusal {status}"),
             Self::Answer { status, content_type, .. } => format!("{content_type} {status}"),

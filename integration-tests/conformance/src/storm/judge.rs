@@ -143,6 +143,9 @@ fn judge_end(
 
 /// Why a task must not have run again after its processor had returned; `None` if it may.
 fn ran_again(lease: &SeenLease, killed: &[Killed], lease_time: Duration) -> Option<String> {
+    if lease.successes.iter().any(|(.., status)| status.is_some_and(|it| it < 300)) {
+        return Some("a gateway had accepted its result".to_owned());
+    }
     let (returned, ..) = lease.successes.first()?;
     let (last, _, verdict) = lease.successes.last()?;
     let died = killed.iter().any(|it| {
@@ -238,6 +241,9 @@ mod tests {
         assert_eq!(broken(&repeated, &[]), "");
         let refused = with(&[kept(at(0), 1), success(at(4), 1, "one", Some(409))]);
         assert!(broken(&refused, &[]).contains("a gateway answered 409 6s before"));
+        let accepted = with(&[kept(at(0), 1), success(at(9), 1, "two", Some(200))]);
+        let killed = [Killed { worker: 0, at: at(9) }];
+        assert!(broken(&accepted, &killed).contains("had accepted"), "{}", broken(&accepted, &[]));
         let expired = with(&[kept(at(0), 1), success(at(11), 1, "one", Some(409))]);
         assert_eq!(broken(&expired, &[]), "");
     }
