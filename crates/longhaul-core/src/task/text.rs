@@ -276,7 +276,7 @@ pub fn result_refused(bytes: usize, cause: &str) -> String {
     format!("Result too large: {bytes} bytes, {cause}")
 }
 
-/// Explains both.
+/// What to do about a result that is too large.
 pub const RESULT_ADVICE: &str = "Put the result into a store and return a reference to it.";
 
 #[cfg(test)]
