@@ -22,18 +22,23 @@ const Version = "0.1.0"
 // The time that a gateway waits for the end of a task in one request.
 const waitTime = 20 * time.Second
 
+// The length up to which text is sent as it is.
+const shortText = 64 << 10
+
 // Config has the settings of a [Client]. All are optional.
 type Config struct {
 	// Gateways are URLs. By default LONGHAUL_GATEWAY has them, separated by commas, or else it is
 	// http://127.0.0.1:7070.
 	Gateways []string
-	// Token returns the bearer token; it is called for each request. By default the client sends
+	// Token returns the bearer token; it is called for each request. While it returns no usable
+	// token, such as an empty one, the request is repeated. By default the client sends
 	// LONGHAUL_TOKEN, if it is set. A token goes to the hosts of Gateways only.
 	Token func() string
 	// Transport sends the requests. Set it to trust a certificate authority of your own, to show a
 	// client certificate, or to use a proxy.
 	Transport http.RoundTripper
-	// Patience is how long a request is repeated while no gateway serves it (30 s by default).
+	// Patience is how long a request is repeated while no gateway serves it (30 s by default; not at
+	// all if it is negative; [math.MaxInt64] for no limit).
 	Patience time.Duration
 }
 
@@ -43,12 +48,15 @@ type Client struct {
 	patience time.Duration
 }
 
-// NewClient returns a client. It fails if the URL of a gateway is not valid.
+// NewClient returns a client. It fails if the URL of a gateway or LONGHAUL_TOKEN is not valid.
 func NewClient(config Config) (*Client, error) {
 	if len(config.Gateways) == 0 {
 		config.Gateways = strings.Split(cmp.Or(os.Getenv("LONGHAUL_GATEWAY"), "http://127.0.0.1:7070"), ",")
 	}
 	if token := strings.TrimSpace(os.Getenv("LONGHAUL_TOKEN")); config.Token == nil && token != "" {
+		if _, err := usable(token); err != nil {
+			return nil, fmt.Errorf("LONGHAUL_TOKEN: %w", err)
+		}
 		config.Token = func() string { return token }
 	}
 	all, err := newGateways(config.Gateways, config.Token, config.Transport)
@@ -131,8 +139,10 @@ type Task struct {
 	Attempts int `json:"attempts"`
 	// Epoch grows with each lease.
 	Epoch int `json:"epoch"`
-	// Reason is why the last attempt failed, or why the task ended.
+	// Reason is why the last attempt failed, or why the task ended. Cause is the same for programs,
+	// such as error, no_progress, lost or cancelled.
 	Reason string `json:"reason"`
+	Cause  string `json:"cause"`
 	// Type, Key and Tags are those of the submission.
 	Type string   `json:"type"`
 	Key  string   `json:"key"`
@@ -176,7 +186,7 @@ func (c *Client) Submit(ctx context.Context, queue string, submission Submission
 // Get returns the state of a task.
 func (c *Client) Get(ctx context.Context, queue, id string) (*Task, error) {
 	task := &Task{}
-	if err := c.ask(ctx, request{method: "GET", path: path(queue, "tasks", id), repeatable: true}, task); err != nil {
+	if err := c.ask(ctx, request{method: "GET", path: path(queue, "tasks", id), repeatable: true, expects: []string{"id"}}, task); err != nil {
 		return nil, err
 	}
 	return task, nil
@@ -184,7 +194,7 @@ func (c *Client) Get(ctx context.Context, queue, id string) (*Task, error) {
 
 // Wait waits until a task ends, however it ends, or until the context does.
 func (c *Client) Wait(ctx context.Context, queue, id string) (*Task, error) {
-	wanted := request{method: "GET", repeatable: true, timeout: waitTime + 15*time.Second}
+	wanted := request{method: "GET", repeatable: true, timeout: waitTime + 15*time.Second, expects: []string{"id"}, mayBeEmpty: true}
 	wanted.path = fmt.Sprintf("%s/wait?timeout=%dms", path(queue, "tasks", id), waitTime.Milliseconds())
 	task := &Task{}
 	for task.ID == "" {
@@ -197,19 +207,19 @@ func (c *Client) Wait(ctx context.Context, queue, id string) (*Task, error) {
 }
 
 // Result waits until a task ends, and returns its result. If it has none, the error is
-// [ErrTaskFailed], with the status and the reason.
+// [ErrTaskFailed] and a [*TaskError], which has the task.
 func (c *Client) Result(ctx context.Context, queue, id string) ([]byte, error) {
 	task, err := c.Wait(ctx, queue, id)
 	if err != nil {
 		return nil, err
 	}
 	if task.Status != "completed" {
-		return nil, fmt.Errorf("%w: task %s is %s: %s", ErrTaskFailed, id, task.Status, task.Reason)
+		return nil, &TaskError{task}
 	}
 	var result []byte
 	err = c.ask(ctx, request{method: "GET", path: path(queue, "tasks", id, "result"), repeatable: true}, &result)
 	if refused := (*GatewayError)(nil); errors.As(err, &refused) && refused.isGone() {
-		return nil, fmt.Errorf("%w: %w", ErrTaskFailed, err)
+		return nil, fmt.Errorf("%w: %w", &TaskError{task}, err)
 	}
 	return result, err
 }
@@ -251,9 +261,17 @@ func instant(at time.Time) int64 {
 }
 
 // textOrBytes returns data as text if it is UTF-8, and otherwise as bytes, which JSON has in base64.
+// Long text that JSON makes much longer is bytes, too: a control character takes 6, and a body has a
+// limit.
 func textOrBytes(data []byte) (*string, []byte) {
-	if text := string(data); utf8.ValidString(text) {
-		return &text, nil
+	text := string(data)
+	if !utf8.ValidString(text) {
+		return nil, data
 	}
-	return nil, data
+	if len(data) > shortText {
+		if content, err := encoded(text); err == nil && len(content) > 2*len(data) {
+			return nil, data
+		}
+	}
+	return &text, nil
 }

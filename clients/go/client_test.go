@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -91,7 +92,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	first := serve(t, func(w http.ResponseWriter, sent *http.Request) {
 		http.Redirect(w, sent, other, http.StatusTemporaryRedirect)
 	})
-	_, err := client(t, Config{Gateways: []string{first}, Token: func() string { return "secret" }}).Get(t.Context(), "q", "1:0:-1")
+	_, err := client(t, Config{Gateways: []string{first}, Token: func() string { return "secret" }, Patience: -1}).Get(t.Context(), "q", "1:0:-1")
 	var refused *GatewayError
 	if !errors.As(err, &refused) || refused.Code != "http_307" {
 		t.Fatal(err)
@@ -217,6 +218,111 @@ func TestASubmissionHasTheFieldsOfTheGateway(t *testing.T) {
 	}
 }
 
+// A result of a megabyte had many control characters, each of 6 bytes in JSON. The report was too large,
+// and the task failed for good. So did a page of HTML, because Go escapes its characters.
+func TestTextThatJSONMakesLongIsSentInBase64(t *testing.T) {
+	var body []byte
+	gateway := serve(t, func(w http.ResponseWriter, sent *http.Request) {
+		body, _ = io.ReadAll(sent.Body)
+		fmt.Fprint(w, stored)
+	})
+	submitter := client(t, Config{Gateways: []string{gateway}})
+	for text, field := range map[string]string{
+		strings.Repeat("\x01", 1_000_000): "payload_base64",
+		strings.Repeat("<&>", 400_000):    "payload",
+		strings.Repeat("ü", 500_000):      "payload",
+		"short \x01":                      "payload",
+	} {
+		if _, err := submitter.Submit(t.Context(), "q", Submission{Payload: []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(body, &fields); err != nil || fields[field] == nil || len(body) > 1_500_000 {
+			t.Errorf("%.10q: %d bytes, %v", text, len(body), err)
+		}
+	}
+}
+
+// A token was read from a file while it was replaced. The request was sent without a token, or its
+// outcome counted as unknown.
+func TestATokenThatIsHalfWrittenIsNone(t *testing.T) {
+	var tokens []string
+	gateway := serve(t, func(w http.ResponseWriter, sent *http.Request) {
+		tokens = append(tokens, sent.Header.Get("Authorization"))
+		fmt.Fprint(w, stored)
+	})
+	for _, odd := range []string{"", "\n", "half\nsecret", "half secret", "h\u20aclf", "\x00"} {
+		tokens = nil
+		attempts := 0
+		config := Config{Gateways: []string{gateway}, Token: func() string {
+			if attempts++; attempts == 1 {
+				return odd
+			}
+			return "fresh\n"
+		}}
+		if _, err := client(t, config).Submit(t.Context(), "q", Submission{DedupeKey: "d"}); err != nil || !slices.Equal(tokens, []string{"Bearer fresh"}) {
+			t.Errorf("%q: %v, %q", odd, err, tokens)
+		}
+		config = Config{Gateways: []string{gateway}, Token: func() string { return odd }, Patience: -1}
+		if _, err := client(t, config).Submit(t.Context(), "q", Submission{}); !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", odd, err)
+		}
+	}
+	t.Setenv("LONGHAUL_TOKEN", "half secret")
+	if _, err := NewClient(Config{}); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}
+
+// A proxy answered with JSON of its own and 200. Get returned an empty task, and Wait asked again at
+// once, for ever.
+func TestAnAnswerThatIsNotAGatewaysIsNone(t *testing.T) {
+	for _, page := range []string{"<html>", "null", "[]", `{"error":"signed out"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			requests := 0
+			config := Config{Gateways: []string{"http://here"}, Transport: transport(func(*http.Request) (*http.Response, error) {
+				body := page
+				if requests++; requests%3 == 0 {
+					body = `{"id":"1:0:-1","status":"completed"}`
+				}
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
+			})}
+			reader := client(t, config)
+			for _, read := range []func(context.Context, string, string) (*Task, error){reader.Get, reader.Wait} {
+				if task, err := read(t.Context(), "q", "1:0:-1"); err != nil || task.Status != "completed" {
+					t.Errorf("%s: %v, %v", page, task, err)
+				}
+			}
+			if requests != 6 {
+				t.Errorf("%s: %d requests", page, requests)
+			}
+			config.Patience = -1
+			if task, err := client(t, config).Wait(t.Context(), "q", "1:0:-1"); err == nil {
+				t.Errorf("%s: %v", page, task)
+			}
+		})
+	}
+}
+
+func TestAnEndlessPatienceIsNoLimitAndAnOddPauseIsNone(t *testing.T) {
+	pauses := []string{"nan", "inf", "1e400", "soon"}
+	requests := 0
+	config := Config{Gateways: []string{"http://here"}, Patience: math.MaxInt64, Transport: transport(func(*http.Request) (*http.Response, error) {
+		requests++
+		if requests > len(pauses) {
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(stored))}, nil
+		}
+		header := http.Header{"Retry-After": {pauses[requests-1]}}
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: header, Body: http.NoBody}, nil
+	})}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if _, err := client(t, config).Submit(t.Context(), "q", Submission{}); err != nil || time.Since(begun) > 10*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}
+
 func TestAResultIsWaitedFor(t *testing.T) {
 	waits := 0
 	gateway := serve(t, func(w http.ResponseWriter, sent *http.Request) {
@@ -226,7 +332,7 @@ func TestAResultIsWaitedFor(t *testing.T) {
 			if waits++; waits == 1 {
 				w.WriteHeader(http.StatusNoContent)
 			} else {
-				fmt.Fprintf(w, `{"id":"1:0:-1","status":%q,"reason":"torn"}`, status)
+				fmt.Fprintf(w, `{"id":"1:0:-1","status":%q,"reason":"torn","cause":"error"}`, status)
 			}
 		case "/v1/queues/q/tasks/1:0:-1/result":
 			w.Header().Set("Content-Type", "application/octet-stream")
@@ -239,7 +345,9 @@ func TestAResultIsWaitedFor(t *testing.T) {
 	if result, err := waiter.Result(t.Context(), "q", "1:0:-1"); string(result) != "done" || err != nil || waits != 2 {
 		t.Errorf("%q, %v, %d", result, err, waits)
 	}
-	if _, err := waiter.Result(t.Context(), "q", "1:1:-1"); !errors.Is(err, ErrTaskFailed) || !strings.Contains(err.Error(), "torn") {
+	_, err := waiter.Result(t.Context(), "q", "1:1:-1")
+	var failed *TaskError
+	if !errors.Is(err, ErrTaskFailed) || !errors.As(err, &failed) || failed.Task.Cause != "error" || !strings.Contains(err.Error(), "torn") {
 		t.Error(err)
 	}
 	var refused *GatewayError

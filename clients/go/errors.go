@@ -1,9 +1,11 @@
 package longhaul
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -47,6 +49,20 @@ func (e *GatewayError) Error() string {
 	return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Detail)
 }
 
+// TaskError is the [ErrTaskFailed] of a task that ended without a result. Use [errors.As] to get it.
+type TaskError struct {
+	// Task has the status, the reason and the cause.
+	Task *Task
+}
+
+// Error has the id, the status and the reason.
+func (e *TaskError) Error() string {
+	return fmt.Sprintf("%v: task %s is %s: %s", ErrTaskFailed, e.Task.ID, e.Task.Status, cmp.Or(e.Task.Reason, "no reason was given"))
+}
+
+// Unwrap returns [ErrTaskFailed].
+func (e *TaskError) Unwrap() error { return ErrTaskFailed }
+
 func refusal(status int, header http.Header, body []byte) *GatewayError {
 	refused := &GatewayError{}
 	// Only a gateway's own code tells anything: a proxy's answer is as none.
@@ -57,7 +73,7 @@ func refusal(status int, header http.Header, body []byte) *GatewayError {
 	}
 	refused.Status = status
 	seconds, err := strconv.ParseFloat(header.Get("Retry-After"), 64)
-	if err == nil && seconds > 0 {
+	if err == nil && seconds > 0 && !math.IsInf(seconds, 1) {
 		// The limit also keeps a large number from overflowing.
 		refused.RetryAfter = min(time.Duration(min(seconds, 3600)*float64(time.Second)), retryAfterMax)
 	}

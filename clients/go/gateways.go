@@ -96,8 +96,10 @@ type request struct {
 	// Whether an attempt goes on after the end of the context. A lease request must, because it may
 	// just have got a task.
 	unbroken bool
-	// The fields that the answer must have; it is not a gateway's otherwise.
-	expects []string
+	// The fields that the answer must have; it is not a gateway's otherwise. Without fields, or if it
+	// mayBeEmpty, an answer may have no body.
+	expects    []string
+	mayBeEmpty bool
 	// The request is about a lease. It heeds only these pauses, and is repeated until there is a
 	// verdict.
 	pauses map[*gateway]time.Time
@@ -109,11 +111,10 @@ type request struct {
 func (all *gateways) do(ctx context.Context, wanted request, answer any) error {
 	var content []byte
 	if wanted.body != nil {
-		encoded, err := json.Marshal(wanted.body)
-		if err != nil {
+		var err error
+		if content, err = encoded(wanted.body); err != nil {
 			return err
 		}
-		content = encoded
 	}
 	var giveUp time.Time
 	failure, isUnknown, pause := ErrUnreachable, false, pauseMin
@@ -161,9 +162,31 @@ func unknown(isUnknown bool, err error) error {
 	return err
 }
 
+// encoded returns the JSON of a body. It escapes no characters of HTML, since each would take 6 bytes.
+func encoded(body any) ([]byte, error) {
+	var content bytes.Buffer
+	encoder := json.NewEncoder(&content)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(body)
+	return content.Bytes(), err
+}
+
+// usable returns the token without space around it. It fails if no gateway can have issued the token,
+// with an error that does not show it.
+func usable(token string) (string, error) {
+	token = strings.TrimSpace(token)
+	if token == "" {
+		return "", errors.New("the token is empty")
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("the token has characters that no token has")
+	}
+	return token, nil
+}
+
 // decode fails if the answer is not what a gateway would say: a proxy may answer anything, also with
 // 200.
-func decode(response *http.Response, body []byte, expects []string, answer any) error {
+func decode(response *http.Response, body []byte, wanted request, answer any) error {
 	if raw, isRaw := answer.(*[]byte); isRaw {
 		if kind := response.Header.Get("Content-Type"); kind != "application/octet-stream" {
 			return fmt.Errorf("the answer has the content type %q", kind)
@@ -171,14 +194,17 @@ func decode(response *http.Response, body []byte, expects []string, answer any) 
 		*raw = body
 		return nil
 	}
-	if response.StatusCode == http.StatusNoContent && len(expects) == 0 {
+	if response.StatusCode == http.StatusNoContent && (wanted.mayBeEmpty || len(wanted.expects) == 0) {
 		return nil
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return err
 	}
-	for _, field := range expects {
+	if fields == nil {
+		return errors.New("the answer is null")
+	}
+	for _, field := range wanted.expects {
 		if _, isThere := fields[field]; !isThere {
 			return fmt.Errorf("the answer has no field %q", field)
 		}
@@ -211,9 +237,12 @@ func (all *gateways) once(ctx context.Context, to *gateway, wanted request, cont
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	if all.token != nil {
-		if token := strings.TrimSpace(all.token()); token != "" {
-			sent.Header.Set("Authorization", "Bearer "+token)
+		token, err := usable(all.token())
+		if err != nil {
+			// Such as a file that is being replaced: the next attempt may find one.
+			return fmt.Errorf("%w: there is no token: %w", ErrUnreachable, err)
 		}
+		sent.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := all.http.Do(sent)
 	if err != nil {
@@ -231,7 +260,7 @@ func (all *gateways) once(ctx context.Context, to *gateway, wanted request, cont
 		return refusal(response.StatusCode, response.Header, body)
 	}
 	if err == nil {
-		err = decode(response, body, wanted.expects, answer)
+		err = decode(response, body, wanted, answer)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, to.url.Host, err)

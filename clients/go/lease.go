@@ -54,8 +54,11 @@ type Lease struct {
 	logf     func(string, ...any)
 	// Cancels the context of the processor.
 	halt context.CancelCauseFunc
-	// Ends the keep-alives, and is closed when they have ended.
-	over, ended chan struct{}
+	// Ends the keep-alives, and their pauses: the end of the task waits for none of them.
+	over   context.Context
+	finish context.CancelFunc
+	// Closed when the keep-alives have ended.
+	ended chan struct{}
 	// Has one element if there is news.
 	fresh chan struct{}
 	// The time that the lease lasts after a successful report. The goroutine of the keep-alives has
@@ -157,7 +160,8 @@ func lastLines(lines []string) []string { return lines[max(len(lines)-logLines, 
 // Starts the keep-alives.
 func (l *Lease) keep(left time.Duration, since time.Time, halt context.CancelCauseFunc) {
 	l.left, l.halt, l.pauses = left, halt, map[*gateway]time.Time{}
-	l.over, l.ended, l.fresh = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	l.over, l.finish = context.WithCancel(context.Background())
+	l.ended, l.fresh = make(chan struct{}), make(chan struct{}, 1)
 	// A timer of its own, since a keep-alive may wait for its answer.
 	l.expiry = time.AfterFunc(left-time.Since(since), func() {
 		halt(fmt.Errorf("%w: no keep-alive succeeded for %v", ErrLeaseLost, left))
@@ -174,14 +178,14 @@ func (l *Lease) keepAlive() {
 	for l.lost == "" {
 		pause := min(newsEvery, l.pause())
 		select {
-		case <-l.over:
+		case <-l.over.Done():
 			return
 		case <-l.fresh:
 		case <-time.After(l.pause() - pause):
 		}
 		l.sendNews(l.takeNews())
 		select {
-		case <-l.over:
+		case <-l.over.Done():
 			return
 		case <-time.After(pause):
 		}
@@ -192,7 +196,7 @@ func (l *Lease) sendNews(news report) {
 	for _, part := range everLess(news) {
 		begun := time.Now()
 		part.Status = inProgress
-		answer, err := l.report(part, max(min(reportTimeout, l.left/3), 500*time.Millisecond), l.pause()/2, l.pauses)
+		answer, err := l.report(l.over, part, max(min(reportTimeout, l.left/3), 500*time.Millisecond), l.pause()/2, l.pauses)
 		var refused *GatewayError
 		isRefused := errors.As(err, &refused)
 		switch {
@@ -215,7 +219,9 @@ func (l *Lease) sendNews(news report) {
 			// The gateway would refuse these news again, but the lease must go on.
 			l.logf("news of %s are refused: %v", l.TaskID, err)
 		default:
-			l.logf("keep-alive of %s: %v", l.TaskID, err)
+			if l.over.Err() == nil {
+				l.logf("keep-alive of %s: %v", l.TaskID, err)
+			}
 			l.putBack(part)
 			return
 		}
@@ -247,12 +253,13 @@ type reported struct {
 }
 
 // Reports are repeatable: the gateway recognizes a repeated report of a lease. They do not depend on
-// the context of the worker, since a worker that drains still reports.
-func (l *Lease) report(content report, timeout, patience time.Duration, pauses map[*gateway]time.Time) (answer reported, err error) {
+// the context of the worker, since a worker that drains still reports. The end of ctx ends the pauses,
+// but no attempt.
+func (l *Lease) report(ctx context.Context, content report, timeout, patience time.Duration, pauses map[*gateway]time.Time) (answer reported, err error) {
 	content.Lease = l.id
-	wanted := request{method: "POST", path: l.path, body: content, timeout: timeout, patience: patience, repeatable: true}
+	wanted := request{method: "POST", path: l.path, body: content, timeout: timeout, patience: patience, repeatable: true, unbroken: true}
 	wanted.expects, wanted.pauses = []string{"cancelled", "now"}, pauses
-	err = l.gateways.do(context.Background(), wanted, &answer)
+	err = l.gateways.do(ctx, wanted, &answer)
 	for _, warning := range answer.Warnings {
 		l.logf("news of %s: %s", l.TaskID, warning)
 	}
@@ -266,7 +273,7 @@ func (l *Lease) lose(refused *GatewayError) {
 
 // Ends the keep-alives and reports the end of the task. The error says why the report does not count.
 func (l *Lease) end(content report) error {
-	close(l.over)
+	l.finish()
 	<-l.ended
 	if l.lost != "" {
 		return errors.New(l.lost)
@@ -279,7 +286,7 @@ func (l *Lease) end(content report) error {
 	var refused *GatewayError
 	for _, part := range everLess(news) {
 		content.Progress, content.Log, content.Checkpoint = part.Progress, part.Log, part.Checkpoint
-		_, err := l.report(content, reportTimeout, max(reportPatience, l.left), map[*gateway]time.Time{})
+		_, err := l.report(context.Background(), content, reportTimeout, max(reportPatience, l.left), map[*gateway]time.Time{})
 		if err == nil || !errors.As(err, &refused) {
 			return err
 		}
@@ -294,7 +301,7 @@ func (l *Lease) end(content report) error {
 	if content.Status != released {
 		// Such as a result that is too large: another attempt would end alike.
 		content = report{Status: failed, Fatal: true, Reason: mend(refused.Code+": "+refused.Detail, reasonBytes)}
-		if _, err := l.report(content, reportTimeout, max(reportPatience, l.left), map[*gateway]time.Time{}); err != nil {
+		if _, err := l.report(context.Background(), content, reportTimeout, max(reportPatience, l.left), map[*gateway]time.Time{}); err != nil {
 			l.logf("the end of %s is not reported: %v", l.TaskID, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,10 @@ const (
 	// How long a processor may take to return after its context ended in a drain. Then its task is
 	// given back although it runs.
 	grace = 5 * time.Second
+
+	// Outcomes of a confirmation. An unknown one must be repeated.
+	resultOK       = "RESULT_OK"
+	unknownOutcome = "UNKNOWN"
 )
 
 // Processor works on a task. It returns the result, or an error, which fails the attempt; see
@@ -110,7 +115,7 @@ func (w Worker) Run(ctx context.Context) {
 		since := time.Now()
 		outcomes := w.confirm(ctx, granted)
 		for i := range granted.Leases {
-			if outcomes[i] != "RESULT_OK" {
+			if outcomes[i] != resultOK {
 				w.Logf("lost %s before it began: %s", granted.Leases[i].TaskID, outcomes[i])
 				continue
 			}
@@ -148,39 +153,47 @@ func (w Worker) lease(ctx context.Context, instance string, count int) (granted 
 	// Leases that are not confirmed are given back, so the request is repeatable.
 	wanted := request{method: "POST", path: path(w.Queue, "leases"), body: body, repeatable: true, unbroken: true}
 	wanted.timeout, wanted.patience = w.Poll+10*time.Second, 5*time.Second
+	wanted.expects, wanted.mayBeEmpty = []string{"leases", "now"}, true
 	err = w.Client.gateways.do(ctx, wanted, &granted)
 	return granted, err
 }
 
-// confirm tells the gateway that the leases have come, and returns which of them still count. A worker
-// that ends gives them back in any case.
+// confirm tells the gateway that the leases have come, and returns the outcome of each. It repeats this
+// until all are known, while the leases last. A worker that ends gives back what is not known. So that
+// counts as confirmed, and does not begin.
 func (w Worker) confirm(ctx context.Context, granted leases) []string {
 	outcomes := make([]string, len(granted.Leases))
-	if len(outcomes) == 0 {
-		return nil
-	}
 	body := struct {
 		Leases []string `json:"leases"`
 	}{}
-	patience := time.Duration(math.MaxInt64)
+	lasting := time.Duration(math.MaxInt64)
 	for i := range granted.Leases {
 		lease := &granted.Leases[i]
 		body.Leases = append(body.Leases, lease.ID)
-		patience = min(patience, left(lease.ExpiresAt, granted.Now))
+		lasting = min(lasting, left(lease.ExpiresAt, granted.Now))
+		outcomes[i] = unknownOutcome
 	}
-	var answer struct{ Outcomes []struct{ Outcome string } }
 	wanted := request{method: "POST", path: path(w.Queue, "leases:confirm"), body: body, repeatable: true, unbroken: true}
-	wanted.timeout, wanted.patience = reportTimeout, patience
-	wanted.expects, wanted.pauses = []string{"outcomes"}, map[*gateway]time.Time{}
-	err := w.Client.gateways.do(ctx, wanted, &answer)
+	wanted.timeout, wanted.expects = reportTimeout, []string{"outcomes"}
+	giveUp := time.Now().Add(lasting)
+	for pause := time.Duration(0); slices.Contains(outcomes, unknownOutcome) && sleep(ctx, pause) == nil && time.Now().Before(giveUp); {
+		wanted.patience, wanted.pauses = time.Until(giveUp), map[*gateway]time.Time{}
+		var answer struct{ Outcomes []struct{ Outcome string } }
+		if err := w.Client.gateways.do(ctx, wanted, &answer); err != nil {
+			w.Logf("leases are not confirmed: %v", err)
+			break
+		}
+		for i := range outcomes {
+			outcomes[i] = unknownOutcome
+			if i < len(answer.Outcomes) {
+				outcomes[i] = answer.Outcomes[i].Outcome
+			}
+		}
+		pause = min(max(2*pause, pauseMin), time.Second)
+	}
 	for i := range outcomes {
-		switch {
-		case err != nil && ctx.Err() != nil:
-			outcomes[i] = "RESULT_OK"
-		case err != nil:
-			outcomes[i] = err.Error()
-		case i < len(answer.Outcomes):
-			outcomes[i] = answer.Outcomes[i].Outcome
+		if outcomes[i] == unknownOutcome && ctx.Err() != nil {
+			outcomes[i] = resultOK
 		}
 	}
 	return outcomes

@@ -26,6 +26,10 @@ type granter struct {
 	isGranted bool
 	// Answers the reports of ends instead, while it returns true.
 	refuseEnd func(w http.ResponseWriter, body map[string]any) bool
+	// Returns the outcome of each confirmation, in place of RESULT_OK.
+	confirm func() string
+	// Ends the worker.
+	stop context.CancelFunc
 	// The reports other than keep-alives, and the last checkpoint of all reports.
 	reports    []map[string]any
 	checkpoint any
@@ -60,7 +64,11 @@ func (g *granter) serve(w http.ResponseWriter, sent *http.Request) {
 	case strings.HasSuffix(sent.URL.Path, "/leases"):
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasSuffix(sent.URL.Path, "/leases:confirm"):
-		fmt.Fprint(w, `{"outcomes":[{"outcome":"RESULT_OK"}],"now":1000}`)
+		outcome := resultOK
+		if g.confirm != nil {
+			outcome = g.confirm()
+		}
+		fmt.Fprintf(w, `{"outcomes":[{"outcome":%q}],"now":1000}`, outcome)
 	case body["status"] == "IN_PROGRESS":
 		g.keepAlive(w)
 	case g.refuseEnd != nil && g.refuseEnd(w, body):
@@ -78,6 +86,7 @@ func keptAlive(w http.ResponseWriter) {
 func (g *granter) work(t *testing.T, worker Worker) (reports []map[string]any, lines string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
+	g.stop = stop
 	process := worker.Process
 	worker.Process = func(ctx context.Context, lease *Lease) ([]byte, error) {
 		if worker.Drain == 0 {
@@ -158,6 +167,57 @@ func TestALeaseIsKept(t *testing.T) {
 			t.Fatalf("%v\n%s", reports, lines)
 		}
 	})
+}
+
+// A keep-alive was told to wait for 20 s. The processor returned, and its end was sent after the pause,
+// when the lease was over.
+func TestAnEndDoesNotWaitForThePauseOfAKeepAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		gateway := &granter{keepAlive: func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "20")
+			refuse(w, http.StatusServiceUnavailable, "draining")
+		}}
+		reports, lines := gateway.work(t, Worker{Process: func(ctx context.Context, lease *Lease) ([]byte, error) {
+			lease.SetProgress(1, 3, "")
+			// The next keep-alive begins with the pause.
+			return nil, sleep(ctx, 5*time.Second)
+		}})
+		if took := time.Since(begun); took > 10*time.Second || len(reports) != 1 || reports[0]["progress"] == nil {
+			t.Fatalf("%v after %v\n%s", reports, took, lines)
+		}
+		if strings.Count(lines, "keep-alive of") != 1 {
+			t.Fatal(lines)
+		}
+	})
+}
+
+// The broker was away for a moment. A worker took UNKNOWN for a loss, and its task was given back after
+// the whole lease time.
+func TestAConfirmationIsRepeatedWhileAnOutcomeIsUnknown(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			confirmations := 0
+			gateway := &granter{keepAlive: keptAlive}
+			gateway.confirm = func() string {
+				if ends {
+					gateway.stop()
+				}
+				if confirmations++; confirmations < 4 {
+					return unknownOutcome
+				}
+				return resultOK
+			}
+			reports, lines := gateway.work(t, Worker{Process: func(context.Context, *Lease) ([]byte, error) { return []byte("fine"), nil }})
+			expected, count := "SUCCEEDED", 4
+			if ends {
+				expected, count = "RELEASED", 1
+			}
+			if len(reports) != 1 || reports[0]["status"] != expected || confirmations != count {
+				t.Fatalf("%v after %d confirmations\n%s", reports, confirmations, lines)
+			}
+		})
+	}
 }
 
 func TestACancelEndsTheContext(t *testing.T) {
