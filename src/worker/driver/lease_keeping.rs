@@ -281,8 +281,7 @@ impl WorkerDriver {
     }
 
     /// Lets go of all leases in a drain: they are in the log, and other workers look after them. But
-    /// leases that no worker has are given back, so what was said of leases before comes first, and
-    /// one that is being granted waits for its request.
+    /// leases that no worker has are given back, so what was said of leases before comes first.
     pub(super) fn let_go_of_leases(&mut self, now: Moment) {
         if self.leasing.is_none() {
             return;
@@ -294,15 +293,10 @@ impl WorkerDriver {
         for (id, (task, epoch)) in self.running_attempts() {
             // A lease that is being given back has no attendant any more: its end is awaited.
             if self.attends(&(id, task, epoch))
-                && !self.is_granting((id, task))
                 && let Some(lane) = self.lanes.get_mut(&id)
             {
                 lane.core.let_go_of_lease(task, epoch, now);
             }
         }
-    }
-
-    fn is_granting(&self, of: (LaneId, TaskId)) -> bool {
-        self.leasing.as_ref().is_some_and(|leasing| leasing.desk.is_granting(of))
     }
 }

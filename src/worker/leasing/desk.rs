@@ -236,11 +236,6 @@ impl LeaseQueue {
         self.bound.get(&of).is_some_and(|bound| bound.confirms)
     }
 
-    /// Whether the lease of this claim is not granted to its request yet.
-    pub(in crate::worker) fn is_granting(&self, of: LaneTask) -> bool {
-        self.bound.contains_key(&of)
-    }
-
     /// Unbinds a claim without effect.
     pub(in crate::worker) fn unbind(&mut self, of: LaneTask) {
         let Some(Bound { wish: id, bytes, .. }) = self.bound.remove(&of) else { return };
