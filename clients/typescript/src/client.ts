@@ -169,8 +169,8 @@ export class Client {
   }
 
   /** Returns the state of a task. */
-  get(queue: string, task: string): Promise<Task> {
-    return this.#get(at(queue, "tasks", task));
+  async get(queue: string, task: string): Promise<Task> {
+    return json(await this.#ask("GET", at(queue, "tasks", task), { expects: ["id", "status"] }));
   }
 
   /** Returns the history of a task, entry by entry. */
@@ -211,7 +211,8 @@ export class Client {
       const wait = Math.min(left, POLL);
       const query = { timeout: `${Math.ceil(wait)}ms` };
       const patience = Math.min(this.#patience, left);
-      const answer = await this.#ask("GET", at(queue, "tasks", task, "wait"), { query, timeout: wait + 15_000, patience });
+      const expected = { expects: ["id", "status"], mayBeEmpty: true };
+      const answer = await this.#ask("GET", at(queue, "tasks", task, "wait"), { query, timeout: wait + 15_000, patience, ...expected });
       if (answer.status === 200) {
         return json(answer);
       }

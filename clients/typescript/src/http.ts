@@ -55,8 +55,10 @@ export interface Asking {
   repeatable?: boolean;
   /** Ends the pauses between attempts, but no attempt. */
   halt?: AbortSignal;
-  /** An answer that is no JSON object with these fields is as none; with `null`, the answer is bytes. */
+  /** An answer that is no JSON object with these fields is as none; with `null`, the answer is bytes. Without fields, an answer may have no body. */
   expects?: readonly string[] | null;
+  /** Whether an answer may have no body although it has fields otherwise. */
+  mayBeEmpty?: boolean;
   /**
    * The request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict.
    */
@@ -126,7 +128,7 @@ export class Gateways {
       }
       let retryAfter = 0;
       try {
-        return await this.#once(gateway, method, path, content, timeout, asking.expects);
+        return await this.#once(gateway, method, path, content, timeout, asking);
       } catch (error) {
         if (error instanceof GatewayError && !isVerdict(error) && (error instanceof Unavailable || pauses !== undefined)) {
           if (mayBeDone(error)) {
@@ -185,7 +187,7 @@ export class Gateways {
     throw failure;
   }
 
-  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number, expects: readonly string[] | null = []): Promise<Answer> {
+  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number, asking: Asking): Promise<Answer> {
     const headers = this.#headers();
     try {
       const response = await this.#fetch(gateway.at(path), {
@@ -200,7 +202,7 @@ export class Gateways {
         throw refused(response, Buffer.from(bytes).toString());
       }
       const answer = { status: response.status, body: bytes };
-      if (!isGateways(answer, response.headers, expects)) {
+      if (!isGateways(answer, response.headers, asking)) {
         throw new OutcomeUnknown(`${gateway.url.origin}: the answer ${answer.status} is not a gateway's: ${Buffer.from(bytes.subarray(0, 200))}`);
       }
       return answer;
@@ -262,11 +264,11 @@ function refused(response: Response, body: string): GatewayError {
 }
 
 /** Whether the answer is what a gateway would say. A proxy may answer anything, also with 200. */
-function isGateways(answer: Answer, headers: Headers, expects: readonly string[] | null): boolean {
+function isGateways(answer: Answer, headers: Headers, { expects = [], mayBeEmpty = expects?.length === 0 }: Asking): boolean {
   if (expects === null) {
     return mediaType(headers) === "application/octet-stream";
   }
-  if (answer.status === 204 && expects.length === 0) {
+  if (answer.status === 204 && mayBeEmpty) {
     return true;
   }
   try {

@@ -165,6 +165,8 @@ export class Worker {
       timeout: (poll + 10) * 1000,
       patience: 5_000,
       halt: this.#stopping.signal,
+      expects: ["leases", "now"],
+      mayBeEmpty: true,
     });
     if (answer.status === 204) {
       return;

@@ -110,6 +110,10 @@ test("an answer that is not a gateway's is none", async (t) => {
   const impatient = new Client({ gateways: gateway.url, patience: 0 });
   await assert.rejects(impatient.payload("q", "1:0:-1"), OutcomeUnknown);
   await assert.rejects(impatient.get("q", "1:0:-1"), OutcomeUnknown);
+  // A proxy's own JSON made `result` throw `TaskFailed`.
+  const proxy = await judging((path) => (path.includes("/wait?") ? [200, {}, { error: "signed out" }] : undefined));
+  t.after(proxy.close);
+  await assert.rejects(new Client({ gateways: proxy.url, patience: 0 }).result("q", "1:0:-1", 60), OutcomeUnknown);
 });
 
 // `submit(queue, await response.arrayBuffer())` stored `{}`, and a date that was no date was none: the task ran at once.
