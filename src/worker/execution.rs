@@ -9,6 +9,7 @@ use super::budget::Deadline;
 use super::erased::ErasedProcessor;
 use super::processor::{AttemptContext, TaskContext};
 use super::task_error::TaskError;
+use crate::config::WorkerConfig;
 use crate::gate::ProcessGate;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -148,8 +149,7 @@ pub(crate) struct Attempt {
     pub(crate) begin_by: Deadline,
     /// Whether its deadline is the task's: then no further attempt follows.
     pub(crate) ends_task: bool,
-    pub(crate) grace: Duration,
-    pub(crate) result_bytes_max: usize,
+    pub(crate) config: Arc<WorkerConfig>,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
 
@@ -188,8 +188,9 @@ pub(crate) async fn attend(
     bodies: Handle,
     gate: ProcessGate,
 ) -> AttemptEnd {
-    let Attempt { mut shared, payload, read, span, begin_by, .. } = attempt;
-    let Attempt { ends_task, grace, result_bytes_max, mut halt, .. } = attempt;
+    let Attempt { mut shared, payload, read, span, begin_by, ends_task, config, mut halt } =
+        attempt;
+    let (grace, result_bytes_max) = (config.cancel_grace, config.result_bytes_max);
     let (task, epoch) = (shared.task, shared.epoch);
     let ended = |ending| AttemptEnd { task, epoch, ending, stuck: None };
     let payload = match payload {
@@ -440,21 +441,10 @@ mod tests {
             tokio::time::sleep(reads_for).await;
             None
         };
-        let (payload, grace) = (Ok(Bytes::new()), SECOND);
         let read = (reads_for > Duration::ZERO).then(|| read.boxed());
-        let span = Span::none();
-        let (ends_task, result_bytes_max) = (false, 1024);
-        let attempt = Attempt {
-            shared,
-            payload,
-            read,
-            span,
-            begin_by,
-            ends_task,
-            grace,
-            result_bytes_max,
-            halt,
-        };
+        let (payload, span, ends_task) = (Ok(Bytes::new()), Span::none(), false);
+        let config = Arc::default();
+        let attempt = Attempt { shared, payload, read, span, begin_by, ends_task, config, halt };
         attend(processor, attempt, Handle::current(), gate).await.ending
     }
 

@@ -134,17 +134,9 @@ impl WorkerDriver {
             reports,
             threads: Threads::default(),
         };
-        let attempt = Attempt {
-            shared,
-            payload: undecodable.map_or(Ok(bytes), Err),
-            read,
-            span,
-            begin_by,
-            ends_task,
-            grace: self.config.cancel_grace,
-            result_bytes_max: self.config.result_bytes_max,
-            halt: halted,
-        };
+        let (payload, config) = (undecodable.map_or(Ok(bytes), Err), Arc::clone(&self.config));
+        let attempt =
+            Attempt { shared, payload, read, span, begin_by, ends_task, config, halt: halted };
         let processor = attendant.unwrap_or_else(|| Arc::clone(&self.processor));
         let bodies = self.env.bodies.clone();
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
