@@ -27,6 +27,7 @@ use longhaul::topics::TopicSettings;
 use longhaul::{Client, RetryPolicy, TaskMetadata, TaskRef, Text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -225,15 +226,23 @@ impl Storm {
                 end.map(|end| (task, end))
             });
         }
+        let over = Cell::new(0);
         let all = async {
             let mut ended = Vec::new();
             while let Some(end) = waits.join_next().await {
                 ended.push(end??);
+                over.set(ended.len());
             }
             anyhow::Ok(ended)
         };
         tokio::pin!(all);
+        let (begun, mut told) = (clock::monotonic(), 0);
         loop {
+            let minutes = begun.elapsed().as_secs() / 60;
+            if minutes > told {
+                told = minutes;
+                writeln!(std::io::stdout(), "{told} min: {} tasks are over", over.get())?;
+            }
             let pause = Duration::from_millis(self.rng.u64(1_000..4_000));
             tokio::select! {
                 ended = &mut all => return ended,
