@@ -7,6 +7,7 @@
 //! out is bound as well: to the task that was in its way. So a bound slot is settled, and with it
 //! all before it ([`firing`]).
 
+pub mod cron;
 pub mod firing;
 pub mod when;
 

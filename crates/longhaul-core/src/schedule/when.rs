@@ -1,11 +1,10 @@
 //! The *slots* of a schedule: the instants at which it fires, in ms since the epoch.
 
+use super::cron::CronTimes;
 use super::{Schedule, ScheduleError};
 use crate::task::terms::{duration_of, format_duration, instant_of, millis};
-use croner::Cron;
-use croner::parser::CronParser;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
 use std::time::Duration;
 
 /// The shortest interval.
@@ -25,7 +24,7 @@ pub const EARLIEST_MS: u64 = 1_000_000_000_000;
 #[derive(Clone, Debug)]
 pub enum FiringTimes {
     /// By a cron expression, in a time zone.
-    Cron(Box<Cron>, TimeZone),
+    Cron(Box<CronTimes>),
     /// At this interval, with this offset from the epoch, in ms.
     Every(u64, u64),
     /// Once, in ms since the epoch.
@@ -63,11 +62,11 @@ impl FiringTimes {
         if text.len() > CRON_BYTES_MAX {
             return Err(problem(format!("it has more than {CRON_BYTES_MAX} bytes")));
         }
-        let cron = CronParser::new().parse(text).map_err(|error| problem(error.to_string()))?;
         let name = time_zone.unwrap_or("UTC");
         let unknown = |_| ScheduleError::TimeZone(name.chars().take(CRON_BYTES_MAX).collect());
         let zone = TimeZone::get(name).map_err(unknown)?;
-        Ok(Self::Cron(Box::new(cron), zone))
+        let times = CronTimes::new(text, zone).map_err(|error| problem(error.to_string()))?;
+        Ok(Self::Cron(Box::new(times)))
     }
 
     fn every(every: &str, offset: Option<&str>) -> Result<Self, ScheduleError> {
@@ -86,11 +85,7 @@ impl FiringTimes {
     /// The first slot behind this instant.
     pub fn next_after(&self, ms: u64) -> Option<u64> {
         let next = match self {
-            Self::Cron(cron, zone) => {
-                let from = zoned(ms, zone)?;
-                // A search without a result ends at the year 5000.
-                ms_of(&cron.find_next_occurrence(&from, false).ok()?)?
-            }
+            Self::Cron(times) => ms_of(times.next_after(second(ms)?)?)?,
             Self::Every(every, offset) => {
                 let periods = ms.checked_add(*every)?.saturating_sub(*offset) / every;
                 periods.checked_mul(*every)?.checked_add(*offset)?
@@ -104,25 +99,20 @@ impl FiringTimes {
     /// The last slot up to and including this instant.
     pub fn last_up_to(&self, ms: u64) -> Option<u64> {
         match self {
-            Self::Cron(cron, zone) => {
-                let to = zoned(ms, zone)?;
-                ms_of(&cron.find_previous_occurrence(&to, true).ok()?)
-            }
+            Self::Cron(times) => ms_of(times.last_up_to(second(ms)?)?),
             Self::Every(every, offset) => Some(ms.checked_sub(*offset)? / every * every + offset),
             Self::At(at) => (*at <= ms).then_some(*at),
         }
     }
 }
 
-fn zoned(ms: u64, zone: &TimeZone) -> Option<Zoned> {
-    let instant = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
-    Some(instant.to_zoned(zone.clone()))
+/// The second that an instant in ms is in: a slot of a cron expression is a whole second.
+fn second(ms: u64) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(ms / 1_000).ok()?).ok()
 }
 
-/// A slot of a cron expression is a whole second.
-fn ms_of(zoned: &Zoned) -> Option<u64> {
-    let ms = u64::try_from(zoned.timestamp().as_second()).ok()?;
-    ms.checked_mul(1_000)
+fn ms_of(slot: Timestamp) -> Option<u64> {
+    u64::try_from(slot.as_second()).ok()?.checked_mul(1_000)
 }
 
 #[cfg(test)]
