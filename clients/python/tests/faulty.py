@@ -113,7 +113,7 @@ def gives_up_without_a_token() -> None:
 
 def reads_little() -> None:
     """An answer with many leases is too large for it."""
-    setattr(http, "_ANSWER_BYTES", 8 * 1024 * 1024)
+    setattr(http, "_ANSWER_BYTES", 6 * 1024 * 1024)
 
 
 def starts_unconfirmed() -> None:

@@ -162,6 +162,11 @@ impl FaultProxy {
         self.shared.book().calls.clone()
     }
 
+    /// When the last request was made.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        self.shared.book().calls.last().map(|call| call.at)
+    }
+
     /// Waits until the recorded requests are enough.
     ///
     /// # Errors

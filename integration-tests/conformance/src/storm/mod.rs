@@ -31,7 +31,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -138,6 +138,14 @@ struct StormWorker {
     proxies: Vec<FaultProxy>,
     output: PathBuf,
     process: Option<Candidate>,
+    started: Instant,
+}
+
+impl StormWorker {
+    /// Whether it has made a request since it was started. Before that SIGTERM kills it.
+    fn is_up(&self) -> bool {
+        self.proxies.iter().any(|proxy| proxy.heard_at() > Some(self.started))
+    }
 }
 
 #[derive(Debug)]
@@ -177,7 +185,8 @@ impl Storm {
                 proxies.push(FaultProxy::open(gateway.url(), http.clone(), Some(weather)).await?);
             }
             let output = folder.path().join(format!("{index}.out"));
-            workers.push(StormWorker { words: words.clone(), proxies, output, process: None });
+            let (words, started) = (words.clone(), clock::monotonic());
+            workers.push(StormWorker { words, proxies, output, process: None, started });
         }
         let (killed, _folder) = (Vec::new(), folder);
         Ok(Self { rng, client, token, gateways, workers, killed, broker, _folder })
@@ -212,7 +221,7 @@ impl Storm {
         let orders =
             Orders { concurrency: CONCURRENCY, lease_time: LEASE_TIME, ..Orders::default() };
         let started = Candidate::start(&worker.words, variables, &worker.output, &orders)?;
-        worker.process = Some(started);
+        (worker.process, worker.started) = (Some(started), clock::monotonic());
         Ok(())
     }
 
@@ -263,6 +272,7 @@ impl Storm {
                 sleep(pause).await;
                 self.start_worker(worker)
             }
+            3..5 if !self.worker(worker)?.is_up() => Ok(()),
             3..5 => {
                 let process = &mut self.worker(worker)?.process;
                 let mut process = process.take().context("the worker is gone")?;
