@@ -89,12 +89,13 @@ impl CronTimes {
     /// is the last one before they were set back.
     fn shown_by(&self, at: Timestamp) -> Option<DateTime> {
         let shown = self.zone.to_datetime(at);
-        match self.zone.to_ambiguous_timestamp(shown).offset() {
-            AmbiguousOffset::Fold { before, after } if self.zone.to_offset(at) == after => {
-                before.to_datetime(self.change_up_to(at)?).checked_sub(SECOND).ok()
-            }
-            _ => Some(shown),
+        let found = self.zone.to_ambiguous_timestamp(shown).offset();
+        if let AmbiguousOffset::Fold { before, after } = found
+            && self.zone.to_offset(at) == after
+        {
+            return before.to_datetime(self.change_up_to(at)?).checked_sub(SECOND).ok();
         }
+        Some(shown)
     }
 
     /// When the clocks show this time first, or are moved past it.
