@@ -48,6 +48,12 @@ def deaf() -> None:
     Task.stop = lambda self, halt: stop(self, halt) if isinstance(halt, LeaseLost) else None  # type: ignore[method-assign]
 
 
+def works_on() -> None:
+    """A loss does not stop the processor."""
+    stop = Task.stop
+    Task.stop = lambda self, halt: None if isinstance(halt, LeaseLost) else stop(self, halt)  # type: ignore[method-assign]
+
+
 def killed_by_a_signal() -> None:
     signal.signal = lambda number, handler: signal.SIG_DFL  # type: ignore[assignment]
 

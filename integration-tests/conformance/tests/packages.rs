@@ -52,6 +52,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("success-after-loss", "taken-away", "after a report on it was refused"),
     ("tells-once", "answer-lost", "did not send the repeated report"),
     ("text-alone", "results", "not with the result"),
+    ("works-on", "frozen", "the task did not end within"),
 ];
 
 #[tokio::test]
