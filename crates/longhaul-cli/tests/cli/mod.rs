@@ -10,6 +10,7 @@ mod migrating;
 mod monitoring;
 mod options;
 mod overwriting;
+mod relayed;
 mod secured;
 mod stage;
 mod tokens;

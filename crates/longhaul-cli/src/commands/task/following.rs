@@ -76,12 +76,9 @@ pub(crate) async fn follow(
     let name = named(task);
     progress.set(0, 0, &format!("{name} waits for a worker"));
     let show = async {
-        let Ok(mut changes) = service.watch(&task.topic, "latest").await else { return };
+        let Ok(mut changes) = service.watch_task(task).await else { return };
         while let Some(Ok(change)) = changes.next().await {
             let TaskChange::Updated(shown) = change else { continue };
-            if shown.id != name {
-                continue;
-            }
             let said = shown.progress.clone().unwrap_or_default();
             let message = format!("{name} {} {}", shown.status, said.message);
             progress.set(said.done, said.total, &message);
@@ -145,26 +142,22 @@ pub(crate) async fn watch(
         true => Some(parse_task(&it.what).map_err(CommandFailure::usage)?),
         false => None,
     };
-    let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
-    let name = one.as_ref().map(named);
-    // An unclaimed task has no entry yet.
-    let mut has_shown = name.is_none();
-    let from = if it.from_now { "latest" } else { "earliest" };
-    let mut changes = service.watch(queue, from).await?;
+    // The first event of a task is its state.
+    let mut is_old = one.is_some() && it.from_now;
+    let mut changes = match &one {
+        Some(task) => service.watch_task(task).await?,
+        None => service.watch(&it.what, if it.from_now { "latest" } else { "earliest" }).await?,
+    };
     while let Some(change) = changes.next().await {
         match change? {
+            TaskChange::Updated(_) if std::mem::take(&mut is_old) => {}
             TaskChange::Updated(task) => {
-                if name.as_ref().is_some_and(|name| *name != task.id) {
-                    continue;
-                }
-                has_shown = true;
                 context.output.each(&*task)?;
-                let is_reached = it.until == Some(&*task.status);
-                if is_reached || (name.is_some() && task.is_over()) {
+                if it.until == Some(&*task.status) {
                     return Ok(());
                 }
             }
-            TaskChange::CaughtUp if !it.from_now && has_shown => {
+            TaskChange::CaughtUp if !it.from_now && one.is_none() => {
                 context.output.note("(end of the current state; changes follow)");
             }
             TaskChange::CaughtUp => {}

@@ -2,6 +2,7 @@
 
 mod acting;
 mod following;
+mod lines;
 pub(crate) mod listing;
 mod retrying;
 mod selecting;

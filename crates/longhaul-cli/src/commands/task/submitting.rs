@@ -1,6 +1,6 @@
 //! `longhaul task submit`.
 
-use super::{NamedTask, following};
+use super::{NamedTask, following, lines};
 use crate::commands::one_of;
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
@@ -16,7 +16,7 @@ use longhaul::{AfterFailed, RetryPolicy, TaskRef};
 use longhaul_api::Priority;
 use longhaul_api::new_task::{NewTaskBody, RetryBody};
 use longhaul_api::values::{Instant, Length};
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,15 +28,18 @@ const BYTES_MAX: u64 = 512 * 1024 * 1024;
 Examples:
   longhaul task submit tasks 'Hello' --wait
   longhaul task submit reports --file report.json --key order-4711 --max-duration 1h
-  longhaul task submit mails --lines < addresses.txt --delay 10m --tag newsletter")]
+  longhaul task submit mails --lines --file addresses.txt --delay 10m --tag newsletter")]
 pub(crate) struct Submit {
     /// Name of the queue (its task topic).
     queue: String,
     #[command(flatten)]
     payload: PayloadArgs,
-    /// Submit a task for each non-empty line of the payload.
-    #[arg(long, conflicts_with_all = ["wait", "idempotency_key", "dedupe_key"])]
+    /// Submit a task for each non-empty line of --file or standard input.
+    #[arg(long, conflicts_with_all = ["payload", "wait", "idempotency_key", "dedupe_key"])]
     lines: bool,
+    /// With --lines: begin at this line, counted from 1.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "lines")]
+    from_line: usize,
     /// Wait until the task is over, and print its result.
     #[arg(long)]
     wait: bool,
@@ -237,13 +240,13 @@ pub(crate) async fn run(
     it: Submit,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let Submit { queue, payload, lines, wait, terms } = it;
+    let Submit { queue, payload, lines, from_line, wait, terms } = it;
     let payload = payload.read()?;
     if lines {
         let task = terms.task(&queue, b"")?;
-        return submit_lines(service, &queue, &payload, &task, context).await;
+        return lines::submit(service, &queue, (&payload, from_line), &task, context).await;
     }
-    let task = service.submit(&queue, &terms.task(&queue, &payload)?).await?;
+    let task = service.submit(&queue, terms.task(&queue, &payload)?).await?;
     if !wait {
         let task = named(&task);
         return Ok(context.output.one(&NamedTask { id: task.clone() }, &[("task", task)])?);
@@ -251,31 +254,6 @@ pub(crate) async fn run(
     context.output.note(&format!("submitted {}", named(&task)));
     let ended = following::follow(service, &task, context).await?;
     following::print_result(&ended, context)
-}
-
-async fn submit_lines(
-    service: &GatewayClient,
-    queue: &str,
-    payload: &Bytes,
-    task: &NewTaskBody,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
-    use futures::{StreamExt, TryStreamExt, stream};
-    const TOGETHER: usize = 64;
-    let lines: Result<Vec<String>, _> = payload.lines().collect();
-    let lines = lines
-        .map_err(|_| CommandFailure::usage("the payload is not UTF-8 text, so it has no lines"))?;
-    let progress = context.output.progress(lines.len() as u64);
-    let submit = async |line: String| {
-        service.submit(queue, &NewTaskBody { payload: Some(line), ..task.clone() }).await
-    };
-    let mut tasks =
-        stream::iter(lines.into_iter().filter(|it| !it.is_empty()).map(submit)).buffered(TOGETHER);
-    while let Some(task) = tasks.try_next().await? {
-        context.output.each(&NamedTask { id: named(&task) })?;
-        progress.step();
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Server-sent events of a gateway, over as many connections as needed: each continues behind the
 //! last event of the previous one.
 
-use super::GatewayClient;
 use super::address::QueueAddress;
-use crate::exit::{Code, CommandFailure};
-use crate::service::tasks::TaskChange;
+use super::{GatewayClient, GatewayRoute};
+use crate::exit::{Code, CommandFailure, code_of};
+use crate::service::tasks::{TaskChange, TaskDetails};
 use longhaul_api::task::TaskBody;
 use reqwest::{Method, Response};
 use serde_json::Value;
+use std::slice;
 use std::time::Duration;
 
 /// The maximum size of an event.
@@ -23,8 +24,8 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(super) struct GatewayEventStream {
     gateway: GatewayClient,
     of: QueueAddress,
-    /// Where the stream starts: `earliest` or `latest`.
-    from: &'static str,
+    /// The route of the events, and which are wanted.
+    asked: (GatewayRoute, (&'static str, String)),
     response: Option<Response>,
     buffer: Vec<u8>,
     /// The id of the last event.
@@ -50,12 +51,12 @@ impl GatewayEventStream {
     pub(super) async fn open(
         gateway: GatewayClient,
         of: QueueAddress,
-        from: &'static str,
+        asked: (GatewayRoute, (&'static str, String)),
     ) -> anyhow::Result<Self> {
         let mut events = Self {
             gateway,
             of,
-            from,
+            asked,
             response: None,
             buffer: Vec::new(),
             last: None,
@@ -72,9 +73,7 @@ impl GatewayEventStream {
         loop {
             let more = match self.buffered() {
                 Some(GatewayEvent::Task(told)) => {
-                    let task = self.of.task(&told.id)?;
-                    let task = self.gateway.with_result(&task, *told).await?;
-                    return Ok(TaskChange::Updated(Box::new(task)));
+                    return Ok(TaskChange::Updated(Box::new(self.with_result(*told).await?)));
                 }
                 Some(GatewayEvent::Change(change)) => return Ok(change),
                 Some(GatewayEvent::Nothing) => continue,
@@ -93,13 +92,30 @@ impl GatewayEventStream {
         }
     }
 
+    /// The task with its result. If that cannot be had, the watch goes on without it.
+    async fn with_result(&self, mut told: TaskBody) -> anyhow::Result<TaskDetails> {
+        let task = self.of.task(&told.id)?;
+        loop {
+            let failure = match self.gateway.with_result(&task, told.clone()).await {
+                Ok(details) => return Ok(details),
+                Err(failure) => failure,
+            };
+            if code_of(&failure) == Code::Unreachable {
+                self.gateway.way.pause(failure).await?;
+            } else {
+                told.result_bytes = None;
+                told.warning.get_or_insert_with(|| format!("no result: {failure:#}"));
+            }
+        }
+    }
+
     async fn connect(&mut self) -> anyhow::Result<&mut Response> {
         let open = match self.response.take() {
             Some(open) => open,
             None => {
-                let query = [("from", self.from.to_owned())];
+                let (route, query) = &self.asked;
                 let mut request =
-                    self.gateway.asking(Method::GET, &self.of.below(&["events"]), &query)?;
+                    self.gateway.asking(Method::GET, route, slice::from_ref(query))?;
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }

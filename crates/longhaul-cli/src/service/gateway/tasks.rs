@@ -5,7 +5,9 @@ use super::events::GatewayEventStream;
 use super::{GatewayClient, GatewayRoute, found, query_of};
 use crate::exit::CommandFailure;
 use crate::service::short_topic;
-use crate::service::tasks::{Changes, TaskDetails, TaskListOrder, TaskListRequest, named, no_task};
+use crate::service::tasks::{
+    Changes, TaskChange, TaskDetails, TaskListOrder, TaskListRequest, named, no_task,
+};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
@@ -42,11 +44,32 @@ fn renamed(of: &QueueAddress, mut task: TaskBody) -> TaskBody {
 
 impl GatewayClient {
     /// Submits a task. If another task holds the key, returns that one.
-    pub(crate) async fn submit(&self, queue: &str, task: &NewTaskBody) -> anyhow::Result<TaskRef> {
+    ///
+    /// A task for a gateway gets an idempotency key if it has none: an answer may be lost, and then
+    /// it is submitted again.
+    pub(crate) async fn submit(
+        &self,
+        queue: &str,
+        mut task: NewTaskBody,
+    ) -> anyhow::Result<TaskRef> {
         let of = QueueAddress::of(queue)?;
         let to = of.whole(&["tasks"]);
-        let submitted: SubmittedTaskBody = self.post(&to, task).await?;
-        of.task(&submitted.id)
+        if self.routes.is_none() && task.dedupe_key.is_none() {
+            let own = || format!("{:032x}", fastrand::u128(..));
+            task.idempotency_key.get_or_insert_with(own);
+        }
+        loop {
+            match self.post::<SubmittedTaskBody>(&to, &task).await {
+                Ok(submitted) => {
+                    self.back();
+                    return of.task(&submitted.id);
+                }
+                Err(failure) if self.routes.is_none() && task.idempotency_key.is_some() => {
+                    self.pause(failure).await?;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
     }
 
     /// A task's state; `None` if it does not exist, or ended long ago.
@@ -122,15 +145,19 @@ impl GatewayClient {
     /// `latest` with the next change.
     pub(crate) async fn watch(&self, queue: &str, from: &'static str) -> anyhow::Result<Changes> {
         let of = QueueAddress::of(queue)?;
-        let events = GatewayEventStream::open(self.clone(), of, from).await?;
-        let next = async |events: Option<GatewayEventStream>| {
-            let mut events = events?;
-            let change = events.next().await;
-            // Nothing follows an error.
-            let events = change.is_ok().then_some(events);
-            Some((change, events))
-        };
-        Ok(stream::unfold(Some(events), next).boxed())
+        let (route, query) = (of.below(&["events"]), ("from", from.to_owned()));
+        Ok(changes(GatewayEventStream::open(self.clone(), of, (route, query)).await?, false))
+    }
+
+    /// The state of a task, its changes, and its end.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub(crate) async fn watch_task(&self, task: &TaskRef) -> anyhow::Result<Changes> {
+        let (of, name) = QueueAddress::of_task(task)?;
+        let (route, query) = (of.whole(&["events"]), ("task", name.to_string()));
+        let opened = found(GatewayEventStream::open(self.clone(), of, (route, query)).await)?;
+        Ok(changes(opened.ok_or_else(|| no_task(task))?, true))
     }
 
     /// Why a task does not run, or its worker; `None` if the task is unknown.
@@ -223,6 +250,22 @@ impl GatewayClient {
         }
         Ok(TaskDetails::new(told, result))
     }
+}
+
+/// The changes that these events tell. Those of one task end with it.
+fn changes(events: GatewayEventStream, is_of_one: bool) -> Changes {
+    let next = move |events: Option<GatewayEventStream>| async move {
+        let mut events = events?;
+        let change = events.next().await;
+        let is_last = match &change {
+            Ok(TaskChange::Updated(task)) => is_of_one && task.is_over(),
+            Ok(TaskChange::CaughtUp | TaskChange::Unreadable(_)) => false,
+            // Nothing follows an error.
+            Err(_) => true,
+        };
+        Some((change, (!is_last).then_some(events)))
+    };
+    stream::unfold(Some(events), next).boxed()
 }
 
 /// The name of a task in its queue, as another task of the queue waits for it.
