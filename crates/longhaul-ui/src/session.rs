@@ -59,8 +59,9 @@ async fn sign_in(mut visit: Visit, FormFields(given): FormFields<SignIn>) -> Res
     let token = given.token.trim();
     visit.caller.token = Some(token.to_owned());
     match visit.get::<serde_json::Value>("/v1/queues").await {
-        // A token without the scope to list queues is valid, too.
-        Err(trouble) if trouble.status != StatusCode::FORBIDDEN => {
+        // Any other refusal comes after the token was accepted: it may lack the scope, and the
+        // gateway its admin URL or its broker.
+        Err(trouble) if trouble.status == StatusCode::UNAUTHORIZED => {
             form(&visit, &given.to, Some(&trouble))
         }
         Ok(_) | Err(_) => {

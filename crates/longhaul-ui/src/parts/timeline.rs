@@ -91,7 +91,7 @@ fn holds(entries: &[HistoryEntryBody], until: u64) -> Vec<TaskHold> {
         }
         if matches!(&*entry.event, "claimed" | "leased" | "closed") {
             if let Some(last) = holds.last_mut().filter(|last| last.end == HoldEnd::Open) {
-                (last.to, last.end) = (entry.at, HoldEnd::TakenOver);
+                (last.to, last.end) = (entry.at.max(last.from), HoldEnd::TakenOver);
             }
             let Some(epoch) = entry.epoch else { continue };
             let (worker, end) = (entry.worker.clone(), HoldEnd::of(entry).unwrap_or(HoldEnd::Open));
@@ -114,7 +114,8 @@ fn holds(entries: &[HistoryEntryBody], until: u64) -> Vec<TaskHold> {
         }
         let Some(hold) = of_epoch(&holds).and_then(|at| holds.get_mut(at)) else { continue };
         match HoldEnd::of(entry) {
-            Some(end) => (hold.to, hold.end) = (entry.at, end),
+            // Another clock may have written it.
+            Some(end) => (hold.to, hold.end) = (entry.at.max(hold.from), end),
             None if entry.event == "checkpoint" => hold.marks.push(entry.at),
             None => {}
         }
@@ -359,6 +360,22 @@ mod tests {
             entry(12, "completed", 2),
         ];
         assert_eq!(ends(&entries), [(1, 1, 4, HoldEnd::Failed), (2, 9, 12, HoldEnd::Completed)]);
+    }
+
+    /// A release by a gateway whose clock was 20 ms behind came after 213503982334 days.
+    #[test]
+    fn an_end_by_another_clock_is_not_before_its_beginning() {
+        let entries = [
+            entry(50, "claimed", 1),
+            entry(30, "claimed", 2),
+            entry(10, "released", 2),
+            entry(5, "checkpoint", 2),
+        ];
+        let expected = [(1, 50, 50, HoldEnd::TakenOver), (2, 30, 30, HoldEnd::Released)];
+        assert_eq!(ends(&entries), expected);
+        let page =
+            shown(&HistoryBody { entries: entries.into(), ..HistoryBody::default() }, Some(60));
+        assert!(!page.contains("2135039"), "{page}");
     }
 
     #[test]

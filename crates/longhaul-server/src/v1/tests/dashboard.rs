@@ -1,10 +1,13 @@
 //! The dashboard on the real routes: pages show their answers, forms work, and other sites cannot
 //! submit them.
 
+use super::allowed;
 use crate::config::{Dashboard, ServerConfig};
+use crate::reach::tests::away;
 use crate::testing::{TestGateway, TestResponse};
 use axum::body::Body;
 use axum::http::Request;
+use longhaul::TransportErrorKind;
 use serde_json::json;
 use std::time::Duration;
 
@@ -215,4 +218,27 @@ fn the_gateway_and_the_page_of_a_task_say_why_it_does_not_run() {
     );
     assert!(listed("why=true")["tasks"][0].get("why").is_none(), "it runs");
     assert_eq!(bench.get(&format!("{queue}/tasks/1:2:-1/why")).status, 404);
+}
+
+/// Nobody could sign in without an admin URL, or while the broker was away: the token was tried with
+/// a list of queues, which needs both.
+#[test]
+fn a_token_is_proven_without_an_admin_url_and_without_the_broker() {
+    let file = allowed::token_file();
+    let config = ServerConfig {
+        token_file: Some(file.path().to_owned()),
+        broker_grace: Duration::ZERO,
+        ..ServerConfig::default()
+    };
+    let bench = TestGateway::with(config);
+    for is_away in [false, true] {
+        if is_away {
+            bench.shell.reach.note(away(TransportErrorKind::Unreachable));
+        }
+        for (token, status) in [("read", 303), ("admin", 303), ("submit", 303), ("other", 401)] {
+            let answer = bench.send(form("/ui/sign-in", &format!("token={token}")));
+            let has_cookie = answer.headers.contains_key("set-cookie");
+            assert_eq!((answer.status.as_u16(), has_cookie), (status, status == 303), "{token}");
+        }
+    }
 }
