@@ -128,11 +128,12 @@ async fn refused(
 #[test]
 fn bodies_that_are_read_at_once_have_a_limit_together() {
     let mut config = config();
-    config.limits.all_body_bytes = 4 * 1024 * 1024;
+    let limits = &mut config.limits;
+    (limits.body_bytes, limits.batch_bytes, limits.all_body_bytes) = (1 << 20, 1 << 20, 4 << 20);
     config.limits.body_time = HELD;
     with_gateway(config, async |server| {
         let mut held = Vec::new();
-        let answer = refused(&server, (head(TASKS, 3 * 1024 * 1024), 1), &mut held).await;
+        let answer = refused(&server, (head(TASKS, 768 * 1024), 1), &mut held).await;
         assert!(answer.contains("too_many_bytes"), "{answer}");
     });
 }
@@ -142,7 +143,7 @@ fn bodies_that_are_read_at_once_have_a_limit_together() {
 #[test]
 fn slow_uploads_leave_room_for_small_requests() {
     let mut config = config();
-    config.limits.all_body_bytes = 80 * 1024 * 1024;
+    config.limits.all_body_bytes = 128 * 1024 * 1024;
     config.limits.body_time = HELD;
     with_gateway(config, async |server| {
         let mut held = Vec::new();

@@ -83,7 +83,7 @@ fn the_routes_of_dialects_are_limited_as_well() {
         for path in ["/enqueue", "/tasks", "/poll"] {
             assert_eq!(status(&server, &malformed(path)).await, "400", "{path}");
         }
-        for path in ["/enqueue", "/tasks", "/poll", "/tasks/lease", "/ack"] {
+        for path in ["/enqueue", "/tasks", "/poll", "/tasks/lease"] {
             let refused = exchange(&server, &malformed(path)).await;
             assert!(refused.starts_with("HTTP/1.1 429 "), "{path}: {refused}");
             assert!(refused.contains("\"code\":\"rate_limited\""), "{path}: {refused}");
