@@ -152,9 +152,14 @@ def from_answer(status: int, body: bytes, content_type: str | None, retry_after:
     return kind(problem, seconds)
 
 
+def has_code(error: GatewayError) -> bool:
+    """Whether the answer has a gateway's own code. Without one, it tells nothing about the request."""
+    return not error.code.startswith(_NO_CODE)
+
+
 def may_be_done(error: GatewayError) -> bool:
-    """Whether the request may have been done although it was refused. Only a gateway's code tells that it was not."""
-    return error.code in _UNKNOWN or error.code.startswith(_NO_CODE)
+    """Whether the request may have been done although it was refused."""
+    return error.code in _UNKNOWN or not has_code(error)
 
 
 def is_over(error: GatewayError) -> bool:

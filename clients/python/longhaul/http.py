@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from . import __version__
-from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, is_verdict, may_be_done
+from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, has_code, is_verdict, may_be_done
 
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
 _IDLE_SECONDS = 5.0
@@ -184,6 +184,7 @@ class Gateways:
         halt: HaltEvent | None = None,
         expects: Sequence[str] | None = (),
         pauses: dict[str, float] | None = None,
+        pause_max: float = RETRY_AFTER_MAX,
     ) -> Answer:
         """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure.
 
@@ -193,7 +194,8 @@ class Gateways:
 
         An answer that is no JSON object with the fields `expects` is as none; with `None`, the answer is bytes.
 
-        With `pauses`, the request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict.
+        With `pauses`, the request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict. No
+        pause is longer than `pause_max`, and the `Retry-After` of an answer without a gateway's code is ignored: a proxy knows nothing of the lease.
         """
         if not timeout > 0:
             raise ValueError(f"{timeout} is no time limit in seconds")
@@ -218,7 +220,9 @@ class Gateways:
                     if not repeatable:
                         raise OutcomeUnknown(str(error)) from error
                     doubt = error
-                failure, retry_after = error, min(error.retry_after or 0.0, RETRY_AFTER_MAX)
+                failure = error
+                if pauses is None or has_code(error):
+                    retry_after = error.retry_after or 0.0
             except Unreachable as error:
                 failure = error
             except OutcomeUnknown as error:
@@ -233,7 +237,7 @@ class Gateways:
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
             # The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
-            rest = max(retry_after, pause * random.uniform(0.5, 1.0))
+            rest = min(max(retry_after, pause * random.uniform(0.5, 1.0)), pause_max)
             pause = min(pause * 2, _PAUSE_MAX)
             gateway.resting = now + rest
             if pauses is not None:

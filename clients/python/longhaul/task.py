@@ -244,11 +244,10 @@ class Task:
 
     def _send_news(self, news: dict[str, Any]) -> None:
         sent = time.monotonic()
-        limit = max(min(10.0, self._left / 3), 0.5)
         for part in _ever_less(news):
             try:
                 keep_alive = {"status": "IN_PROGRESS"} | part
-                reported = self._report(keep_alive, timeout=limit, patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
+                reported = self._report(keep_alive, timeout=third(self._left), patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
             except LonghaulError as error:
                 if isinstance(error, GatewayError) and is_over(error):
                     self._lose(error)
@@ -278,7 +277,15 @@ class Task:
         # The gateway knows the lease's own report again.
         body = {"lease": self._lease} | body
         answer = self._gateways.request(
-            "POST", self._path, body, timeout=timeout, patience=patience, halt=halt, expects=("cancelled", "now"), pauses=pauses
+            "POST",
+            self._path,
+            body,
+            timeout=timeout,
+            patience=patience,
+            halt=halt,
+            expects=("cancelled", "now"),
+            pauses=pauses,
+            pause_max=third(self._left),
         )
         reported = cast(Reported, answer.json())
         for warning in reported.get("warnings") or ():
@@ -338,6 +345,11 @@ def _ever_less(news: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def time_left(expires_at: float, now: float) -> float:
     """Returns the seconds that a lease has left, by the gateway's clock alone, because ours may differ."""
     return max((expires_at - now) / 1000, 0.1)
+
+
+def third(lease_time: float) -> float:
+    """The longest time for a request about a lease, and for a pause before the next one: two more fit into the lease."""
+    return max(min(lease_time / 3, 10.0), 0.5)
 
 
 def mend(value: object, limit: int) -> str:

@@ -25,7 +25,7 @@ from . import ending
 from .client import Client, base64_field, length, text_field
 from .errors import GatewayError, LonghaulError
 from .http import HaltEvent
-from .task import REASON_BYTES, Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, mend, time_left
+from .task import REASON_BYTES, Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, mend, third, time_left
 from .types import Leases
 
 logger = logging.getLogger("longhaul")
@@ -205,7 +205,15 @@ class Worker:
         while _UNKNOWN in outcomes and (left := give_up - time.monotonic()) > 0 and not self._stopping.wait(pause):
             try:
                 answer = self.client.gateways.request(
-                    "POST", f"{path}:confirm", wanted, timeout=10.0, patience=left, halt=self._stopping, expects=("outcomes",), pauses={}
+                    "POST",
+                    f"{path}:confirm",
+                    wanted,
+                    timeout=third(lasting),
+                    patience=left,
+                    halt=self._stopping,
+                    expects=("outcomes",),
+                    pauses={},
+                    pause_max=third(lasting),
                 )
             except LonghaulError as error:
                 logger.warning("leases are not confirmed: %s", error)

@@ -293,6 +293,26 @@ class Leases(Leasing):
         self.assertLess(time.monotonic() - begun, 15)
         self.assertEqual([(end["status"], end["progress"]) for end in gateway.ends], [("SUCCEEDED", {"done": 1})])
 
+    def test_a_lease_outlives_every_retry_after(self) -> None:
+        """A balancer answered the final report with its page and `Retry-After: 60`. The worker waited for 30 s, the lease ended, and the result was lost."""
+        for refusal in ((503, {"Content-Type": "text/html", "Retry-After": "60"}, b"<html>"), problem(503, "draining", Retry_After="60")):
+            with self.subTest(refusal[2]):
+                gateway = Leased(1)
+                gateway.lease_time = 3.0
+                answer, refused = gateway.answer, set[str]()
+
+                def first_refusing(path: str, body: Any) -> Answer:
+                    kind = body.get("status", path)
+                    if kind in refused or path.endswith("/leases"):
+                        return answer(path, body)
+                    refused.add(kind)
+                    return refusal
+
+                setattr(gateway, "answer", first_refusing)
+                self.work(gateway, lambda task: task.sleep(1.2 * gateway.lease_time))
+                self.assertEqual(len(refused), 3)
+                self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
     def test_a_confirmation_is_repeated_while_an_outcome_is_unknown(self) -> None:
         """The broker was away for a moment. A worker took UNKNOWN for a loss, and its tasks were given back after the whole lease time."""
         asked: list[list[str]] = []
