@@ -237,7 +237,7 @@ class Gateways:
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
             # The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
-            rest = min(max(retry_after, pause * random.uniform(0.5, 1.0)), pause_max)
+            rest = min(max(retry_after, pause * random.uniform(0.5, 1.0)), pause_max, RETRY_AFTER_MAX)
             pause = min(pause * 2, _PAUSE_MAX)
             gateway.resting = now + rest
             if pauses is not None:

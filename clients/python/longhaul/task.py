@@ -247,7 +247,7 @@ class Task:
         for part in _ever_less(news):
             try:
                 keep_alive = {"status": "IN_PROGRESS"} | part
-                reported = self._report(keep_alive, timeout=third(self._left), patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
+                reported = self._report(keep_alive, timeout=min(third(self._left), 10.0), patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
             except LonghaulError as error:
                 if isinstance(error, GatewayError) and is_over(error):
                     self._lose(error)
@@ -348,8 +348,8 @@ def time_left(expires_at: float, now: float) -> float:
 
 
 def third(lease_time: float) -> float:
-    """The longest time for a request about a lease, and for a pause before the next one: two more fit into the lease."""
-    return max(min(lease_time / 3, 10.0), 0.5)
+    """The longest pause between two requests about a lease: two more fit into the lease."""
+    return max(lease_time / 3, 0.5)
 
 
 def mend(value: object, limit: int) -> str:

@@ -208,7 +208,7 @@ class Worker:
                     "POST",
                     f"{path}:confirm",
                     wanted,
-                    timeout=third(lasting),
+                    timeout=min(third(lasting), 10.0),
                     patience=left,
                     halt=self._stopping,
                     expects=("outcomes",),
