@@ -278,7 +278,7 @@ fn workers(text: &str) -> Value {
 
 fn letter(text: &str) -> Value {
     json!({
-        "task": "12:0:-1", "queue": "mails", "at": 5_000, "attempts": 3, "reason": text, "detail": text, "replay_of": "9:0:-1", "type": text, "tags": [text],
+        "task": "12:0:-1", "queue": "mails", "at": 5_000, "attempts": 3, "reason": text, "cause": text, "detail": text, "replay_of": "9:0:-1", "type": text, "tags": [text],
         "properties": {"TASK_CODEC": text, text: text}, "payload_bytes": text.len(), "payload_base64": STANDARD.encode(text), "now": 9_000
     })
 }
