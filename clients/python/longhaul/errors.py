@@ -112,6 +112,8 @@ class WaitTimeout(LonghaulError, TimeoutError):
 _UNKNOWN = frozenset({"outcome_unknown", "timed_out"})
 # Prefix of the code of an answer without a gateway's code.
 _NO_CODE = "http_"
+# Statuses of reports that no gateway can use.
+_UNFIT = frozenset({400, 413, 415, 422})
 # Codes of reports that are refused because the lease has ended, or another worker has the task.
 _LEASE_OVER = frozenset({"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"})
 _GONE = frozenset({"task_not_found", "queue_not_found"})
@@ -167,6 +169,11 @@ def is_over(error: GatewayError) -> bool:
     return error.code in _LEASE_OVER or error.code in _GONE
 
 
+def is_unfit(error: GatewayError) -> bool:
+    """Whether a report was refused because no gateway can use it."""
+    return error.status in _UNFIT and has_code(error)
+
+
 def is_verdict(error: GatewayError) -> bool:
-    """Whether a report that was refused in this way would be refused again. A 401 or 403 may end: a token was just rotated."""
-    return isinstance(error, Invalid) or is_over(error)
+    """Whether a report that was refused in this way would be refused again. Any other refusal may end: a token was just rotated."""
+    return is_unfit(error) or is_over(error)

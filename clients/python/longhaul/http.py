@@ -214,7 +214,7 @@ class Gateways:
             try:
                 return self._once(gateway, method, path, content, timeout, halt, expects)
             except GatewayError as error:
-                if is_verdict(error) or not (isinstance(error, Unavailable) or pauses is not None):
+                if is_verdict(error) if pauses is not None else not isinstance(error, Unavailable):
                     raise
                 if may_be_done(error):
                     if not repeatable:

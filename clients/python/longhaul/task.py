@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, cast
 
-from .errors import GatewayError, Invalid, LonghaulError, is_over
+from .errors import GatewayError, LonghaulError, is_over, is_unfit
 from .http import Gateways, HaltEvent
 from .types import Lease, Reported
 
@@ -249,13 +249,14 @@ class Task:
                 keep_alive = {"status": "IN_PROGRESS"} | part
                 reported = self._report(keep_alive, timeout=min(third(self._left), 10.0), patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
             except LonghaulError as error:
-                if isinstance(error, GatewayError) and is_over(error):
-                    self._lose(error)
-                    return
-                if part and isinstance(error, Invalid):
-                    # The gateway would refuse these news again, but the lease must go on.
-                    self._warn("news", str(error))
-                    continue
+                if isinstance(error, GatewayError):
+                    if is_over(error):
+                        self._lose(error)
+                        return
+                    if part and is_unfit(error):
+                        # The gateway would refuse these news again, but the lease must go on.
+                        self._warn("news", str(error))
+                        continue
                 if not self._over.is_set():
                     logger.warning("keep-alive of %s: %s", self.id, error)
                 self._put_back(part)
@@ -312,11 +313,11 @@ class Task:
             try:
                 self._report(body, timeout=10.0, patience=max(patience, self._left), pauses={})
                 return refused
-            except LonghaulError as error:
-                if isinstance(error, GatewayError) and is_over(error):
+            except GatewayError as error:
+                if is_over(error):
                     return self._lose(error)
-                if not isinstance(error, Invalid):
-                    return error.code if isinstance(error, GatewayError) else str(error)
+                if not is_unfit(error):
+                    return error.code
                 logger.warning("the end of %s is refused: %s", self.id, error)
                 if body is bodies[-1] and status != "RELEASED" and refused is None:
                     # Such as a result that is too large: another attempt would end alike.
@@ -324,6 +325,8 @@ class Task:
                     bodies.append({"status": "FAILED", "fatal": True, "reason": mend(f"{error.code}: {error.detail}", REASON_BYTES)})
                 elif body is bodies[-1]:
                     return refused or error.code
+            except LonghaulError as error:
+                return str(error)
         return refused
 
     def forget(self) -> None:
