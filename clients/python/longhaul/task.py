@@ -75,7 +75,7 @@ class Task:
     """A task for a processor, with methods for reports during the work. Any thread may call them.
 
     Attributes: `id`, `queue`, `type`, `properties`, `payload` (bytes), `attempt` (from 1), `max_attempts`,
-    `epoch` and `last_checkpoint`. `keep`, `stop`, `is_lost`, `end` and `forget` are for the worker.
+    `epoch` and `last_checkpoint`. `keep`, `stop`, `told`, `is_lost`, `end` and `forget` are for the worker.
     """
 
     def __init__(self, gateways: Gateways, queue: str, lease: Lease, now: int, since: float) -> None:
@@ -200,6 +200,10 @@ class Task:
             if self._halt is None or (isinstance(halt, LeaseLost) and not isinstance(self._halt, LeaseLost)):
                 self._halt = halt
         self._halted.set()
+
+    def told(self) -> Halt | None:
+        """The `Halt` that the processor was told, if any."""
+        return self._halt
 
     def is_lost(self) -> bool:
         """Whether the gateway has refused a report because the lease is over."""

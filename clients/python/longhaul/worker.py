@@ -6,6 +6,7 @@ Threads send the keep-alives, because an event loop that a processor blocks woul
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import json
 import logging
@@ -39,6 +40,9 @@ _UNKNOWN = "UNKNOWN"
 _GRACE = 5.0
 # How often the worker checks whether to cancel a coroutine, in seconds.
 _LOOK_EVERY = 1.0
+
+# What the future of a cancelled coroutine raises.
+_CANCELLED = asyncio.CancelledError, concurrent.futures.CancelledError
 
 # A function or an `async def` function.
 Processor = Callable[[Task], Any]
@@ -269,11 +273,7 @@ class Worker:
                 break
         else:
             work.cancel()
-        try:
-            return await work
-        except asyncio.CancelledError:
-            task.check()
-            raise
+        return await work
 
     def _drain(self) -> None:
         if not self._wait_for_end(self.drain):
@@ -326,7 +326,7 @@ class Worker:
         status, more = "FAILED", dict[str, Any]()
         told = ""
         try:
-            result = process()
+            result = _called(task, process)
             try:
                 more, status = _result(result), "SUCCEEDED"
             except Exception as error:
@@ -371,6 +371,18 @@ def _loop_in_thread() -> asyncio.AbstractEventLoop:
 
     threading.Thread(target=run, name="processors", daemon=True).start()
     return loop
+
+
+def _called(task: Task, process: Callable[[], Any]) -> Any:
+    """Calls the processor. If it was told to stop, whatever it raises means that it has stopped."""
+    try:
+        return process()
+    except BaseException as error:
+        if (halt := task.told()) is None or isinstance(error, GiveBack):
+            raise
+        if not isinstance(error, (Halt, *_CANCELLED)):
+            logger.warning("attempt %s of %s failed when it was told to stop", task.attempt, task.id, exc_info=error)
+        raise halt from None
 
 
 def _failure(task: Task, error: BaseException, **more: Any) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """What the conformance suite does not see of a worker: what the processor is told, and what is logged."""
 
+import asyncio
 import threading
 import unittest
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from longhaul import Cancelled, Draining, GiveBack, Submission, Task, Worker
+from longhaul import Cancelled, Draining, Fatal, GiveBack, Halt, Submission, Task, Worker
 
 from .stage import WithQueue
 
@@ -58,6 +59,47 @@ class Working(WithQueue):
         self.assertTrue(worker.join(60))
         self.assertEqual([type(halt) for halt in halts], [Cancelled, Draining])
         self.assertEqual(self.client.get(self.queue, task)["attempts"], 0)
+
+    def test_a_halt_decides_whatever_the_processor_raises_after_it(self) -> None:
+        """A worker drained, and its processors raised what they had made of the `Draining`, such as the error of a driver. Each task lost an attempt."""
+        begun = threading.Semaphore(0)
+
+        def process(task: Task) -> None:
+            begun.release()
+            try:
+                task.sleep(60)
+            except Halt as halt:
+                match task.text():
+                    case "group":
+                        raise BaseExceptionGroup("of tasks", [halt]) from None
+                    case "driver":
+                        raise ConnectionError("interrupted") from halt
+                    case "fatal":
+                        raise Fatal("interrupted")
+            finally:
+                if task.text() == "cleanup":
+                    raise KeyError("half done")
+
+        async def grouped(task: Task) -> None:
+            begun.release()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError as error:
+                raise BaseExceptionGroup("of tasks", [error]) from None
+
+        for processor, payloads in [(process, ["group", "driver", "fatal", "cleanup"]), (grouped, ["coroutine"])]:
+            worker = self.worker(processor)
+            tasks = [self.client.submit(self.queue, Submission(payload=payload, max_attempts=1)) for payload in payloads]
+            for _ in tasks:
+                self.assertTrue(begun.acquire(timeout=30))
+            with self.assertLogs("longhaul") as logs:
+                worker.stop()
+                self.assertTrue(worker.join(60))
+            for task in tasks:
+                self.assertEqual(self.client.get(self.queue, task)["attempts"], 0, logs.output)
+                # The error is logged all the same.
+                self.assertEqual(sum(task in record.getMessage() and record.exc_info is not None for record in logs.records), 1, logs.output)
+                self.client.cancel(self.queue, task)
 
     def test_what_is_given_back_costs_no_attempt(self) -> None:
         def process(task: Task) -> str:
