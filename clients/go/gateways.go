@@ -101,8 +101,10 @@ type request struct {
 	expects    []string
 	mayBeEmpty bool
 	// The request is about a lease. It heeds only these pauses, and is repeated until there is a
-	// verdict.
+	// verdict. A proxy's Retry-After is ignored, since it must not cost the lease. A gateway's is
+	// limited to a third of the time that the lease lasts.
 	pauses map[*gateway]time.Time
+	lasts  time.Duration
 }
 
 // do sends a request until a gateway answers it, and decodes the answer unless it has no body. A
@@ -136,7 +138,12 @@ func (all *gateways) do(ctx context.Context, wanted request, answer any) error {
 			if refused.isVerdict() || !refused.isUnavailable() && wanted.pauses == nil {
 				return unknown(isUnknown, err)
 			}
-			retryAfter = refused.RetryAfter
+			switch {
+			case wanted.pauses == nil:
+				retryAfter = refused.RetryAfter
+			case !refused.isOfProxy():
+				retryAfter = min(refused.RetryAfter, wanted.lasts/3)
+			}
 		}
 		isUnknown = isUnknown || errors.Is(err, ErrOutcomeUnknown) || (refused != nil && refused.mayBeDone())
 		if (isUnknown && !wanted.repeatable) || ctx.Err() != nil {

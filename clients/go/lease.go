@@ -258,7 +258,7 @@ type reported struct {
 func (l *Lease) report(ctx context.Context, content report, timeout, patience time.Duration, pauses map[*gateway]time.Time) (answer reported, err error) {
 	content.Lease = l.id
 	wanted := request{method: "POST", path: l.path, body: content, timeout: timeout, patience: patience, repeatable: true, unbroken: true}
-	wanted.expects, wanted.pauses = []string{"cancelled", "now"}, pauses
+	wanted.expects, wanted.pauses, wanted.lasts = []string{"cancelled", "now"}, pauses, l.left
 	err = l.gateways.do(ctx, wanted, &answer)
 	for _, warning := range answer.Warnings {
 		l.logf("news of %s: %s", l.TaskID, warning)

@@ -174,7 +174,7 @@ func (w Worker) confirm(ctx context.Context, granted leases) []string {
 		outcomes[i] = unknownOutcome
 	}
 	wanted := request{method: "POST", path: path(w.Queue, "leases:confirm"), body: body, repeatable: true, unbroken: true}
-	wanted.timeout, wanted.expects = reportTimeout, []string{"outcomes"}
+	wanted.timeout, wanted.expects, wanted.lasts = reportTimeout, []string{"outcomes"}, lasting
 	giveUp := time.Now().Add(lasting)
 	for pause := time.Duration(0); slices.Contains(outcomes, unknownOutcome) && sleep(ctx, pause) == nil && time.Now().Before(giveUp); {
 		wanted.patience, wanted.pauses = time.Until(giveUp), map[*gateway]time.Time{}

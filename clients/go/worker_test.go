@@ -24,8 +24,8 @@ type granter struct {
 
 	mutex     sync.Mutex
 	isGranted bool
-	// Answers the reports of ends instead, while it returns true.
-	refuseEnd func(w http.ResponseWriter, body map[string]any) bool
+	// Answers a request instead, if it returns true.
+	refuses func(w http.ResponseWriter, body map[string]any) bool
 	// Returns the outcome of each confirmation, in place of RESULT_OK.
 	confirm func() string
 	// Ends the worker.
@@ -56,6 +56,7 @@ func (g *granter) serve(w http.ResponseWriter, sent *http.Request) {
 		g.checkpoint = checkpoint
 	}
 	switch {
+	case g.refuses != nil && g.refuses(w, body):
 	case strings.HasSuffix(sent.URL.Path, "/leases") && !g.isGranted:
 		g.isGranted, g.instance, g.granted = true, body["instance"], time.Now()
 		fmt.Fprint(w, `{"leases":[{"lease":"l","task":"1:0:-1","epoch":1,"attempt":1,"payload":"p","expires_at":31000}],"now":1000}`)
@@ -71,7 +72,6 @@ func (g *granter) serve(w http.ResponseWriter, sent *http.Request) {
 		fmt.Fprintf(w, `{"outcomes":[{"outcome":%q}],"now":1000}`, outcome)
 	case body["status"] == "IN_PROGRESS":
 		g.keepAlive(w)
-	case g.refuseEnd != nil && g.refuseEnd(w, body):
 	default:
 		g.reports = append(g.reports, body)
 		fmt.Fprint(w, `{"cancelled":false,"now":1000}`)
@@ -85,7 +85,8 @@ func keptAlive(w http.ResponseWriter) {
 // work runs a worker until its processor has ended, and returns the reports and the log.
 func (g *granter) work(t *testing.T, worker Worker) (reports []map[string]any, lines string) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+	// A task that is lost ends no worker.
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour)
 	g.stop = stop
 	process := worker.Process
 	worker.Process = func(ctx context.Context, lease *Lease) ([]byte, error) {
@@ -190,6 +191,46 @@ func TestAnEndDoesNotWaitForThePauseOfAKeepAlive(t *testing.T) {
 			t.Fatal(lines)
 		}
 	})
+}
+
+// A balancer answered the final report with a page and a Retry-After. The worker waited for 30 s, the
+// lease ended, and the result was lost.
+func TestALeaseOutlivesEveryRetryAfter(t *testing.T) {
+	for isPage, limit := range map[bool]time.Duration{true: keepAliveEvery, false: 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			var last time.Time
+			silent, refusals := map[any]time.Duration{}, map[any]int{}
+			// The first request of each kind is refused.
+			gateway := &granter{keepAlive: keptAlive, refuses: func(w http.ResponseWriter, body map[string]any) bool {
+				if body["worker"] != nil {
+					return false
+				}
+				kind := body["status"]
+				if refusals[kind]++; refusals[kind] > 1 {
+					silent[kind] = max(silent[kind], time.Since(last))
+				}
+				last = time.Now()
+				w.Header().Set("Retry-After", "60")
+				if isPage && refusals[kind] == 1 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				} else if refusals[kind] == 1 {
+					refuse(w, http.StatusServiceUnavailable, "draining")
+				}
+				return refusals[kind] == 1
+			}}
+			reports, lines := gateway.work(t, Worker{Process: func(ctx context.Context, _ *Lease) ([]byte, error) {
+				return nil, sleep(ctx, time.Minute)
+			}})
+			if len(reports) != 1 || reports[0]["status"] != "SUCCEEDED" || len(silent) != 3 {
+				t.Fatalf("%v, %v\n%s", reports, silent, lines)
+			}
+			for kind, pause := range silent {
+				if pause > limit {
+					t.Errorf("%v after %v\n%s", kind, pause, lines)
+				}
+			}
+		})
+	}
 }
 
 // The broker was away for a moment. A worker took UNKNOWN for a loss, and its task was given back after
@@ -308,7 +349,10 @@ func TestOnlyAGatewaysCodeIsAVerdict(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				refusals := 0
-				gateway := &granter{keepAlive: keptAlive, refuseEnd: func(w http.ResponseWriter, _ map[string]any) bool {
+				gateway := &granter{keepAlive: keptAlive, refuses: func(w http.ResponseWriter, body map[string]any) bool {
+					if body["status"] != "SUCCEEDED" {
+						return false
+					}
 					if refusals++; refusals > 3 {
 						return false
 					}
@@ -333,8 +377,8 @@ func TestOnlyAGatewaysCodeIsAVerdict(t *testing.T) {
 // A log line was refused, and the end and the checkpoint that were sent with it were lost.
 func TestAnEndStandsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gateway := &granter{keepAlive: keptAlive, refuseEnd: func(w http.ResponseWriter, body map[string]any) bool {
-			if _, hasLog := body["log"]; hasLog {
+		gateway := &granter{keepAlive: keptAlive, refuses: func(w http.ResponseWriter, body map[string]any) bool {
+			if body["status"] == "FAILED" && body["log"] != nil {
 				refuse(w, http.StatusUnprocessableEntity, "json_unfit")
 				return true
 			}

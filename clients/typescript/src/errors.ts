@@ -121,9 +121,14 @@ export function fromAnswer(status: number, body: string, contentType: string | n
   return new (BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid))(problem, seconds);
 }
 
+/** Whether the answer has no gateway's code, such as a proxy's. It tells nothing. */
+export function isProxys(error: GatewayError): boolean {
+  return error.code.startsWith(NO_CODE);
+}
+
 /** Whether the request may have been done although it was refused. Only a gateway's code tells that it was not. */
 export function mayBeDone(error: GatewayError): boolean {
-  return UNKNOWN.has(error.code) || error.code.startsWith(NO_CODE);
+  return UNKNOWN.has(error.code) || isProxys(error);
 }
 
 /** Whether a report was refused because the worker no longer has the task. */

@@ -11,7 +11,7 @@
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { fromAnswer, GatewayError, isVerdict, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
+import { fromAnswer, GatewayError, isProxys, isVerdict, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
 import { VERSION } from "./version.ts";
 
 /** The longest answer that is read: lists have up to 1,000 tasks. */
@@ -60,9 +60,12 @@ export interface Asking {
   /** Whether an answer may have no body although it has fields otherwise. */
   mayBeEmpty?: boolean;
   /**
-   * The request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict.
+   * The request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict. A proxy's `Retry-After` is
+   * ignored: it must not cost the lease.
    */
   pauses?: Map<string, number>;
+  /** The limit of a `Retry-After`, in ms. */
+  retryAfterMax?: number;
 }
 
 class Gateway {
@@ -108,7 +111,7 @@ export class Gateways {
    * been done, not only the last one.
    */
   async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
-    const { timeout = 30_000, patience = 30_000, repeatable = true, halt, pauses } = asking;
+    const { timeout = 30_000, patience = 30_000, repeatable = true, halt, pauses, retryAfterMax = RETRY_AFTER_MAX } = asking;
     if (!(timeout > 0)) {
       throw new RangeError(`${timeout} is no time limit in ms`);
     }
@@ -137,7 +140,9 @@ export class Gateways {
             }
             doubt = error;
           }
-          retryAfter = Math.min((error.retryAfter ?? 0) * 1000, RETRY_AFTER_MAX);
+          if (pauses === undefined || !isProxys(error)) {
+            retryAfter = Math.min((error.retryAfter ?? 0) * 1000, retryAfterMax);
+          }
         } else if (!(error instanceof Unreachable) && !(error instanceof OutcomeUnknown && repeatable)) {
           throw error;
         }

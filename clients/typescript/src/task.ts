@@ -307,7 +307,7 @@ export class Task {
 
   async #report(report: Report, limits: Asking): Promise<Reported> {
     // The gateway knows the lease's own report again.
-    const asking = { body: { lease: this.#lease, ...report }, expects: ["cancelled", "now"], ...limits };
+    const asking = { body: { lease: this.#lease, ...report }, expects: ["cancelled", "now"], retryAfterMax: this.#left / 3, ...limits };
     const reported = json<Reported>(await this.#gateways.request("POST", this.#path, asking));
     for (const warning of reported.warnings ?? []) {
       this.#warn(`news of ${this.id}: ${warning}`);

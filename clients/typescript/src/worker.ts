@@ -203,7 +203,7 @@ export class Worker {
     while (outcomes.includes(UNKNOWN) && performance.now() < giveUp && !halt.aborted) {
       await wait(pause, halt);
       pause = Math.min(pause * 2, 1_000) || 200;
-      const limits = { timeout: 10_000, patience: giveUp - performance.now(), halt, pauses: new Map<string, number>() };
+      const limits = { timeout: 10_000, patience: giveUp - performance.now(), halt, pauses: new Map<string, number>(), retryAfterMax: lasting / 3 };
       try {
         const answer = await this.#client.gateways.request("POST", path, { body: { leases }, expects: ["outcomes"], ...limits });
         const told = json<ReportOutcomes>(answer).outcomes;

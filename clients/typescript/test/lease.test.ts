@@ -20,6 +20,8 @@ interface Leased {
   ends?: Record<string, unknown>[];
   /** The answers to the first ends. */
   planted?: Planted[];
+  /** The first answer to a confirmation, to a keep-alive and to an end. */
+  first?: Planted;
   /** The answer to each report with progress. */
   progress?: Planted;
   /** The outcomes of each confirmation. `stop` ends the worker. */
@@ -35,9 +37,15 @@ async function work(t: TestContext, gateway: Leased, processor: Processor): Prom
   const until = new Map<string, number>();
   const told: string[] = [];
   const log: string[] = [];
+  const answered = new Set<unknown>();
   const stage = await judging((path, body) => {
     const now = performance.now();
     const times = { now, expires_at: now + leaseTime };
+    const kind = (body as { status?: unknown }).status ?? path;
+    if (gateway.first !== undefined && !path.endsWith("/leases") && !answered.has(kind)) {
+      answered.add(kind);
+      return gateway.first;
+    }
     if (path.endsWith("/leases")) {
       if (until.size === gateway.tasks) {
         return [204, {}, undefined];
@@ -149,6 +157,15 @@ test("an end does not wait for the pause of a keep-alive", { timeout: 30_000 }, 
   assert(performance.now() - begun < 15_000);
   assert.deepEqual(ends.map(({ status, progress }) => [status, progress]), [["SUCCEEDED", { done: 1, total: 0, message: "" }]]);
   assert.equal(log.filter((line) => line.startsWith("keep-alive of")).length, 1, log.join("\n"));
+});
+
+// A balancer answered the final report with a page and `Retry-After: 60`. The worker waited for 30 s, the lease ended, and the result was lost.
+test("a lease outlives every Retry-After", { timeout: 30_000 }, async (t) => {
+  const headers = { "Retry-After": "60" };
+  for (const first of [[503, { "Content-Type": "text/html", ...headers }, "<html>"] satisfies Planted, problem(503, "draining", headers)]) {
+    const { told } = await work(t, { tasks: 1, leaseTime: 3_000, first }, (task) => task.sleep(4));
+    assert.deepEqual(told, ["1:0:-1 SUCCEEDED"]);
+  }
 });
 
 // The broker was away for a moment. A worker took UNKNOWN for a loss, and its task was given back after the whole lease time.
