@@ -87,6 +87,7 @@ const LEASE_OVER: ReadonlySet<string> = new Set(["stale_lease_id", "not_current_
 const GONE: ReadonlySet<string> = new Set(["task_not_found", "queue_not_found"]);
 
 const BY_STATUS = new Map<number, typeof GatewayError>([
+  [400, Invalid],
   [401, NotAllowed],
   [403, NotAllowed],
   [404, NotFound],
@@ -94,10 +95,10 @@ const BY_STATUS = new Map<number, typeof GatewayError>([
   [409, Conflict],
   [410, NotFound],
   [413, TooLarge],
+  [415, Invalid],
   [421, Unavailable],
+  [422, Invalid],
   [429, Unavailable],
-  [502, Unavailable],
-  [503, Unavailable],
 ]);
 
 /** Converts an answer to an error. Only a gateway's own code tells anything: a proxy's answer is as none. */
@@ -118,7 +119,7 @@ export function fromAnswer(status: number, body: string, contentType: string | n
   if (LEASE_OVER.has(problem.code)) {
     return new LeaseRefused(problem, seconds);
   }
-  return new (BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid))(problem, seconds);
+  return new (BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : GatewayError))(problem, seconds);
 }
 
 /** Whether the answer has no gateway's code, such as a proxy's. It tells nothing. */

@@ -288,6 +288,18 @@ test("a result that is no JSON fails once", { timeout: 30_000 }, async (t) => {
   assert.deepEqual(ends.map((end) => end["result_base64"]), ["AAA=", "/w=="]);
 });
 
+// A gateway refused a final report with 405 or 308 after a faulty update. The worker took that for a verdict, and failed the task for good.
+test("only a report that cannot be used is refused for good", { timeout: 60_000 }, async (t) => {
+  for (const status of [308, 402, 405, 406, 411, 431, 451]) {
+    const { told } = await work(t, { tasks: 1, leaseTime: 30_000, planted: [problem(status, "odd")] }, () => "fine");
+    assert.deepEqual(told, ["1:0:-1 SUCCEEDED"], String(status));
+  }
+  for (const status of [400, 413, 415, 422]) {
+    const { told } = await work(t, { tasks: 1, leaseTime: 30_000, planted: [problem(status, "odd")] }, () => "fine");
+    assert.deepEqual(told, ["1:0:-1 FAILED"], String(status));
+  }
+});
+
 // One answer of a proxy to the final report, or a 401 after a token was rotated, threw hours of work away.
 test("only a gateway's own code is a verdict", { timeout: 60_000 }, async (t) => {
   const pages = [302, 400, 401, 403, 404, 408, 409, 413, 421, 431, 500, 200].map((status): Planted => [status, { "Content-Type": "text/html" }, "<html>"]);
