@@ -75,7 +75,7 @@ class Task:
     """A task for a processor, with methods for reports during the work. Any thread may call them.
 
     Attributes: `id`, `queue`, `type`, `properties`, `payload` (bytes), `attempt` (from 1), `max_attempts`,
-    `epoch` and `last_checkpoint`. `keep`, `stop`, `told`, `is_lost`, `end` and `forget` are for the worker.
+    `epoch` and `last_checkpoint`. `keep`, `stop`, `told`, `is_lost`, `ending`, `end` and `forget` are for the worker.
     """
 
     def __init__(self, gateways: Gateways, queue: str, lease: Lease, now: int, since: float) -> None:
@@ -109,6 +109,8 @@ class Task:
         self._halted, self._fresh = threading.Event(), threading.Event()
         # Also ends the pauses and repeats of a keep-alive: the end of the task waits for none of them.
         self._over = HaltEvent()
+        # Held while the end is reported and logged.
+        self.ending = threading.Lock()
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
 
     def text(self) -> str:
@@ -298,11 +300,13 @@ class Task:
         return reported
 
     def end(self, status: str, patience: float, **more: Any) -> str | None:
-        """Reports the end of the task. Repeats the report for `patience` seconds until its outcome is known. Returns why the report does not count, if so."""
-        with self._lock:
-            if self._over.is_set():
-                return "already reported"
-            self.forget()
+        """Reports the end of the task. Repeats the report until its outcome is known, for `patience` seconds and while the lease may last.
+
+        Returns why the report does not count, if so. The caller holds `ending`.
+        """
+        if self._over.is_set():
+            return "already reported"
+        self.forget()
         if self._keeper.is_alive():
             self._keeper.join()
         if self.is_lost():

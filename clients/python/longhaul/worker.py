@@ -302,14 +302,14 @@ class Worker:
             except RuntimeError:
                 # The interpreter ends, or the system has no thread left.
                 thread.run()
-        give_up = time.monotonic() + self.report_patience
         for thread in started:
-            thread.join(min(max(give_up - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
+            thread.join()
 
     def _abandon(self, task: Task) -> None:
-        """Gives back a task whose processor does not end."""
-        if task.end("RELEASED", self.report_patience) is None:
-            logger.info("released %s though it still runs", task.id)
+        """Gives back a task whose processor does not end, or waits while its end is being reported."""
+        with task.ending:
+            if task.end("RELEASED", self.report_patience) is None:
+                logger.info("released %s though it still runs", task.id)
 
     def _run(self, task: Task, process: Callable[[], Any]) -> None:
         try:
@@ -347,13 +347,14 @@ class Worker:
         except BaseException as error:
             # Any other error ends only this attempt.
             more = _failure(task, error)
-        why = task.end(status, self.report_patience, **more)
-        if task.is_lost() and not told:
-            logger.warning("lost %s: %s", task.id, why)
-        elif why is not None and not told:
-            logger.info("not %s %s: %s", status.lower(), task.id, why)
-        else:
-            logger.info("%s %s", told or status.lower(), task.id)
+        with task.ending:
+            why = task.end(status, self.report_patience, **more)
+            if task.is_lost() and not told:
+                logger.warning("lost %s: %s", task.id, why)
+            elif why is not None and not told:
+                logger.info("not %s %s: %s", status.lower(), task.id, why)
+            else:
+                logger.info("%s %s", told or status.lower(), task.id)
 
 
 def _loop_in_thread() -> asyncio.AbstractEventLoop:

@@ -358,6 +358,28 @@ class Leases(Leasing):
             self.assertTrue(worker.join(30))
         self.assertEqual(gateway.told, [("1:0:-1", "RELEASED")])
 
+    def test_a_worker_that_ends_waits_for_ends_on_their_way(self) -> None:
+        """A gateway was busy when a worker drained. The success of a task was on its way, but the process ended at once, and the work was lost."""
+        gateway = Leased(1)
+        gateway.lease_time = 60.0
+        answer, reporting, drained = gateway.answer, threading.Event(), threading.Event()
+
+        def busy(path: str, body: Any) -> Answer:
+            if body.get("status") == "SUCCEEDED" and not drained.is_set():
+                reporting.set()
+                return problem(503, "draining")
+            return answer(path, body)
+
+        with Busy(judge=busy) as busy_gateway, Client(busy_gateway.url) as client, unittest.mock.patch("longhaul.worker._GRACE", 0.1):
+            worker = Worker(client, "q", lambda task: "fine", poll=0.1, drain=0.1)
+            worker.start()
+            self.assertTrue(reporting.wait(30))
+            worker.stop()
+            self.assertFalse(worker.join(3))
+            drained.set()
+            self.assertTrue(worker.join(30))
+        self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
     def test_nothing_begins_before_it_is_confirmed(self) -> None:
         begun: list[str] = []
         gateway = Leased(2)
