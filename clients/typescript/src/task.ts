@@ -205,6 +205,11 @@ export class Task {
     return this.#lost;
   }
 
+  /** For the worker: whether the end of the task is being reported. */
+  get isEnding(): boolean {
+    return this.#over.signal.aborted;
+  }
+
   /** Reads the clock, since a processor that holds the event loop also holds up the keep-alives and the alarm. */
   #look(): void {
     const silent = performance.now() - this.#heard;
@@ -319,7 +324,7 @@ export class Task {
    * For the worker: reports the end of the task. Repeats the report for `patience` ms until its outcome is known. Returns why the report does not count, if so.
    */
   async end(status: "SUCCEEDED" | "FAILED" | "RELEASED", patience: number, more: End = {}): Promise<string | undefined> {
-    if (this.#over.signal.aborted) {
+    if (this.isEnding) {
       return "already reported";
     }
     this.#over.abort();

@@ -32,7 +32,7 @@ export interface WorkerOptions {
   types?: string[];
   /**
    * How many seconds running tasks may take to end when the worker ends; 10 by default, `Infinity`: as long as they take. After that, the worker gives them
-   * back with their checkpoints.
+   * back with their checkpoints. The reports of tasks that have ended may take up to `reportPatience`.
    */
   drain?: number;
   /**
@@ -224,12 +224,15 @@ export class Worker {
       task.stop(new Draining("the worker is to end"));
     }
     await within(GRACE, all());
-    const abandon = async (task: Task): Promise<void> => {
-      if ((await task.end("RELEASED", reportPatience * 1000)) === undefined) {
+    const abandon = async ([task, ended]: [Task, Promise<void>]): Promise<void> => {
+      if (task.isEnding) {
+        // Without its report, the result would be lost.
+        await ended;
+      } else if ((await task.end("RELEASED", reportPatience * 1000)) === undefined) {
         log(`released ${task.id} though it still runs`);
       }
     };
-    await Promise.all([...this.#running.keys()].map(abandon));
+    await Promise.all([...this.#running].map(abandon));
     log("drained");
   }
 

@@ -231,6 +231,23 @@ test("a process ends although a processor does not", { timeout: 60_000 }, async 
   assert.deepEqual([ends, said], [["RELEASED"], "begun\ngoes on after run\n"]);
 });
 
+// A worker drained while a proxy answered the report of a success. It forgot the report after the grace, and the result was lost with the process.
+test("a drain waits for the ends that are on their way", { timeout: 30_000 }, async (t) => {
+  let end: (() => void) | undefined;
+  const confirm = (stop: () => void): string[] => {
+    end = stop;
+    return ["RESULT_OK"];
+  };
+  // The pauses between them take longer than the grace of 5 s.
+  const planted = Array.from({ length: 6 }, (): Planted => [502, {}, "<html>"]);
+  const { told, log } = await work(t, { tasks: 1, leaseTime: 60_000, planted, confirm }, () => {
+    end?.();
+    return "fine";
+  });
+  assert.deepEqual(told, ["1:0:-1 SUCCEEDED"]);
+  assert.deepEqual(log.slice(-2), ["succeeded 1:0:-1", "drained"]);
+});
+
 test("a cancel does not wait for a third of a long lease", { timeout: 30_000 }, async (t) => {
   const begun = performance.now();
   const { told } = await work(t, { tasks: 1, leaseTime: 600_000, cancelled: true }, (task) => task.sleep(25));
