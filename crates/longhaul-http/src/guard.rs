@@ -54,6 +54,10 @@ impl HostGuard {
         if !self.checks_hosts {
             return true;
         }
+        // A browser always names one. A program may ask by HTTP/1.0, such as a health check.
+        if uri.authority().is_none() && !headers.contains_key(HOST) {
+            return true;
+        }
         let header = headers.get(HOST).and_then(|value| value.to_str().ok());
         let named = uri.authority().cloned().or_else(|| header?.parse::<Authority>().ok());
         let named = named.and_then(|it| host::parse(it.host()));
@@ -123,7 +127,7 @@ mod tests {
         let others = ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test:80", "", "a@b@c"];
         hosts(&own, false, &others);
         hosts(&own, false, &["10.0.0.1", "[::2]", "localhost..", "."]);
-        assert!(!own.allows_host(&Uri::from_static("/a"), &map(&[])), "no host");
+        assert!(own.allows_host(&Uri::from_static("/a"), &map(&[])), "no browser");
         let absolute = Uri::from_static("http://evil.test/a");
         assert!(!own.allows_host(&absolute, &map(&[("host", "localhost")])), "the target counts");
         let named = guard("127.0.0.1", Some("broker.example"), &["Admin.example"]);

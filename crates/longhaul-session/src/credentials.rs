@@ -260,7 +260,9 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
     if bytes.len() as u64 > bytes_max {
         return Err(io::Error::other("the file is too large"));
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::other("the file is not text"))
+    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("the file is not text"))?;
+    // Some editors begin a file with a byte order mark.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 #[cfg(test)]
@@ -294,8 +296,9 @@ mod tests {
         let path = folder.path().join("token");
         let credentials = Credentials::token_file(&path);
         assert_eq!(credentials.method(), "token");
-        for token in ["one", "two"] {
-            fs::write(&path, format!("{token}\n")).unwrap();
+        // Some editors begin a file with a byte order mark, which no broker took for a part of it.
+        for (token, mark) in [("one", ""), ("two", ""), ("three", "\u{feff}")] {
+            fs::write(&path, format!("{mark}{token}\n")).unwrap();
             assert_eq!(data(&credentials).await.as_deref(), Some(token));
         }
     }

@@ -7,6 +7,7 @@ use crate::{clock, times};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
+use longhaul_api::{Priority, QueueLevel};
 use longhaul_broker::TokenKey;
 use longhaul_server::{TokenEntry, TokenFile, TokenScope};
 use serde::Serialize;
@@ -92,7 +93,7 @@ pub(crate) struct TokenCreateArgs {
     #[arg(long, required = true, value_delimiter = ',', value_name = "SCOPES", value_parser = scope)]
     scopes: Vec<TokenScope>,
     /// Restrict the token to these queues, separated by commas. Default: all queues.
-    #[arg(long, value_delimiter = ',', value_name = "QUEUES")]
+    #[arg(long, value_delimiter = ',', value_name = "QUEUES", value_parser = queue)]
     queues: Vec<String>,
     /// Let the token expire after this time, such as 12h or 90d. Default: never.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
@@ -202,6 +203,17 @@ pub(crate) fn run(command: TokenCommand, context: &CommandContext) -> anyhow::Re
             }
             Ok(())
         }
+    }
+}
+
+/// The name of a queue. A token for another name could never be used.
+fn queue(text: &str) -> Result<String, String> {
+    match text.parse::<QueueLevel>() {
+        Ok(named) if named.level() == Priority::Normal => Ok(text.to_owned()),
+        Ok(named) => {
+            Err(format!("`{text}` is a level of the queue `{}`: name the queue", named.queue()))
+        }
+        Err(error) => Err(error.to_string()),
     }
 }
 

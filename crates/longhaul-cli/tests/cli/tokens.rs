@@ -67,6 +67,9 @@ fn wrong_tokens_are_told_before_anything_is_written() {
         "submit, work, read, admin",
     );
     refused(&["create", "ann", "--file", "t.json"], "--scopes");
+    // A token for it was made, and no request with it was ever allowed.
+    let level = ["create", "ann", "--scopes", "read", "--queues", "a-high", "--file", "t.json"];
+    refused(&level, "`a-high` is a level of the queue `a`");
     refused(&["create", "ann", "--scopes", "read"], "set it with --file FILE");
     refused(&["list", "--file", "t.json"], "t.json cannot be used");
     refused(&["sign", "--secret", "t.key", "--role", "ann"], "t.key");

@@ -225,6 +225,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<TokenEntry>, String> {
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
         return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
     }
+    // Some editors begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let TokenDocument { tokens } =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     limited(tokens.len())?;
@@ -248,6 +250,9 @@ mod tests {
         let (_, block) = page.split_once("<!-- test: tokens -->\n  ```json\n").unwrap();
         let (file, _) = block.split_once("```").unwrap();
         let [token] = <[TokenEntry; 1]>::try_from(parse(file.as_bytes()).unwrap()).unwrap();
+        // As an editor may write it.
+        let marked = format!("\u{feff}{file}");
+        assert_eq!(parse(marked.as_bytes()).unwrap().len(), 1);
         assert_eq!(token.name, "ci");
         assert_eq!(token.queues, Some(["mails".to_owned()].into()));
     }

@@ -135,7 +135,7 @@ impl RawBody {
         {
             return Err(json_unfit(&format!("expected an object, found {kind}")));
         }
-        serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))
+        serde_json::from_slice(self.text()).map_err(|error| self.problem(&error))
     }
 }
 
@@ -164,9 +164,14 @@ pub(crate) fn in_plain_words(said: &str) -> String {
 }
 
 impl RawBody {
+    /// Its JSON, without the byte order mark that some programs begin a text with.
+    fn text(&self) -> &[u8] {
+        self.bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&self.bytes)
+    }
+
     /// The JSON name of the value's kind, if it is no object.
     pub(crate) fn other_kind(&self) -> Option<&'static str> {
-        match self.bytes.trim_ascii_start().first() {
+        match self.text().trim_ascii_start().first() {
             Some(b'{') => None,
             Some(b'[') => Some("an array"),
             Some(b'"') => Some("a string"),
@@ -178,7 +183,7 @@ impl RawBody {
 
     /// Whether it is valid JSON. The value is not built: it may take 30 times the memory.
     fn is_valid_json(&self) -> bool {
-        serde_json::from_slice::<&RawValue>(&self.bytes).is_ok()
+        serde_json::from_slice::<&RawValue>(self.text()).is_ok()
     }
 
     /// Serde reports an array or object in place of a word as a syntax error, although it is valid

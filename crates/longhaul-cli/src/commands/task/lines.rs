@@ -46,6 +46,7 @@ pub(super) async fn submit(
     task: &NewTaskBody,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
+    let payload = payload.strip_prefix("\u{feff}".as_bytes()).unwrap_or(payload);
     let lines = payload.split(|byte| *byte == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
     let lines = lines.zip(1..).skip(from_line.saturating_sub(1)).filter(|(it, _)| !it.is_empty());
     let lines: Vec<(&[u8], usize)> = lines.collect();

@@ -386,7 +386,8 @@ fn token(settings: &CliSettings) -> Result<Option<String>, CommandFailure> {
     let text = text.map_err(|error| {
         CommandFailure::usage(format!("token-file: {}: {error}", path.display()))
     })?;
-    Ok(Some(text.trim().to_owned()))
+    // Some editors begin a file with a byte order mark.
+    Ok(Some(text.trim_start_matches('\u{feff}').trim().to_owned()))
 }
 
 /// The pause before a rate-limited request is repeated. `None` if it was not rate-limited, or the

@@ -97,3 +97,14 @@ fn a_body_may_be_left_out_where_the_document_says_so_and_nowhere_else() {
     }
     assert!(optional > 8, "{optional}");
 }
+
+/// Some programs begin a text with a byte order mark, and each of their bodies was refused.
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_json_behind_it() {
+    let bench = TestGateway::new();
+    let submit = |body: &'static str| {
+        bench.send(TestGateway::json_request("POST", "/v1/queues/tasks/tasks", body)).status
+    };
+    assert_eq!(submit("\u{feff}{\"payload\":\"a\"}"), 201);
+    assert_eq!(submit("\u{feff}\u{feff}{\"payload\":\"a\"}"), 400);
+}
