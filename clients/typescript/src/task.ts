@@ -210,6 +210,11 @@ export class Task {
     return this.#over.signal.aborted;
   }
 
+  /** For the worker: whether a keep-alive or the end of the task is due, and not yet answered. */
+  get isBehind(): boolean {
+    return this.#lost === undefined && (this.isEnding || performance.now() - this.#heard > this.#pause);
+  }
+
   /** Reads the clock, since a processor that holds the event loop also holds up the keep-alives and the alarm. */
   #look(): void {
     const silent = performance.now() - this.#heard;

@@ -2,6 +2,7 @@
 
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
 import { bytes, type Client, length, textField } from "./client.ts";
 import { GatewayError } from "./errors.ts";
@@ -17,6 +18,10 @@ const PAUSE_MAX = 10_000;
 const UNKNOWN = "UNKNOWN";
 /** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
 const GRACE = 5_000;
+/** A processor that takes longer than this before its first `await` holds up reports, in ms. */
+const HOLD = 100;
+/** How long the next processor then waits for these reports, in ms. */
+const REPORTS = 5_000;
 
 /** Works on a task and returns the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
 export type Processor = (task: Task) => unknown;
@@ -57,6 +62,8 @@ export class Worker {
   readonly #running = new Map<Task, Promise<void>>();
   /** The workers of this process that work or drain. */
   static readonly #working = new Map<Worker, Promise<void>>();
+  /** Settles when the next processor of this process may begin. */
+  static #turn: Promise<unknown> = Promise.resolve();
 
   constructor(client: Client, queue: string, processor: Processor, options: WorkerOptions = {}) {
     this.#client = client;
@@ -181,7 +188,7 @@ export class Worker {
         continue;
       }
       const task = new Task(this.#client.gateways, this.#queue, lease, left[index] ?? 100, since, log);
-      const ended = this.#process(task)
+      const ended = this.#begin(task)
         .catch((error: unknown) => log(`task ${task.id}: ${shown(error)}`))
         .finally(() => {
           task.forget();
@@ -189,6 +196,23 @@ export class Worker {
         });
       this.#running.set(task, ended);
     }
+  }
+
+  /**
+   * Runs a task. Processors begin one after the other, because they share the event loop. After one that held it, the keep-alives and ends that are due go
+   * first.
+   */
+  #begin(task: Task): Promise<void> {
+    const begun = Worker.#turn.then(() => ({ since: performance.now(), ended: this.#process(task) }));
+    Worker.#turn = begun.then(async ({ since }) => {
+      await setImmediate();
+      const free = performance.now();
+      const isBehind = (worker: Worker): boolean => [...worker.#running.keys()].some((each) => each.isBehind);
+      while (free - since > HOLD && performance.now() - free < REPORTS && [...Worker.#working.keys()].some(isBehind)) {
+        await sleep(10);
+      }
+    });
+    return begun.then(({ ended }) => ended);
   }
 
   /**
@@ -258,6 +282,7 @@ export class Worker {
       if (this.#stopping.signal.aborted) {
         throw new Draining("the worker is to end");
       }
+      task.check();
       const value = await this.#processor(task);
       try {
         more = result(value);

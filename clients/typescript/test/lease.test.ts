@@ -12,6 +12,7 @@ const LEASE = 1_000;
 
 interface Leased {
   tasks: number;
+  concurrency?: number;
   leaseTime?: number;
   cancelled?: boolean;
   /** The answer to each keep-alive in time, in place of the usual one. */
@@ -50,13 +51,16 @@ async function work(t: TestContext, gateway: Leased, processor: Processor): Prom
       if (until.size === gateway.tasks) {
         return [204, {}, undefined];
       }
-      const task = `1:${until.size}:-1`;
-      until.set(task, times.expires_at);
-      const lease = { lease: task, task, epoch: 1, attempt: 1, max_attempts: 3, properties: {}, payload: task, expires_at: times.expires_at };
-      return [200, {}, { leases: [lease], now }];
+      const { count } = body as { count: number };
+      const leases = Array.from({ length: Math.min(count, gateway.tasks - until.size) }, () => {
+        const task = `1:${until.size}:-1`;
+        until.set(task, times.expires_at);
+        return { lease: task, task, epoch: 1, attempt: 1, max_attempts: 3, properties: {}, payload: task, expires_at: times.expires_at };
+      });
+      return [200, {}, { leases, now }];
     }
     if (path.endsWith("/leases:confirm")) {
-      const outcomes = gateway.confirm?.(() => worker.stop()) ?? ["RESULT_OK"];
+      const outcomes = gateway.confirm?.(() => worker.stop()) ?? (body as { leases: string[] }).leases.map(() => "RESULT_OK");
       return [200, {}, { outcomes: outcomes.map((outcome) => ({ outcome })), now }];
     }
     const { lease, status, progress } = body as { lease: string; status: string; progress?: unknown };
@@ -85,7 +89,7 @@ async function work(t: TestContext, gateway: Leased, processor: Processor): Prom
   });
   t.after(stage.close);
   const worker = new Worker(new Client({ gateways: stage.url }), "q", processor, {
-    concurrency: 1,
+    concurrency: gateway.concurrency ?? 1,
     poll: 0.1,
     leaseTime: leaseTime / 1000,
     drain: 0,
@@ -132,6 +136,12 @@ test("a processor that holds the event loop loses its task, and the worker goes 
     assert.match(lines[0] ?? "", new RegExp(`lease_expired: ${sentence}`));
   }
   assert(log.includes("succeeded 1:2:-1"));
+});
+
+// Four processors without an `await` ran back to back, and no keep-alive or end left in between. Each took less than a lease, and all four leases were lost.
+test("a processor begins after the reports that an earlier one held up", { timeout: 30_000 }, async (t) => {
+  const { told, log } = await work(t, { tasks: 4, concurrency: 4, leaseTime: 2_000 }, () => hold(1_200));
+  assert.deepEqual(told, [0, 1, 2, 3].map((task) => `1:${task}:-1 SUCCEEDED`), log.join("\n"));
 });
 
 test("a processor is told when no keep-alive is answered", { timeout: 30_000 }, async (t) => {
