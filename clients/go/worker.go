@@ -29,7 +29,7 @@ const (
 )
 
 // Processor works on a task. It returns the result, or an error, which fails the attempt; see
-// [Fatal], [RetryAfter] and [GiveBack]. A panic fails the attempt, too.
+// [Fatal], [RetryAfter] and [GiveBack]. A panic fails the attempt, too, and so does [runtime.Goexit].
 //
 // The context ends when the task was cancelled or lost, or is to be given back: [context.Cause] is
 // [ErrCancelled], [ErrLeaseLost] or [ErrDraining]. An error that the processor then returns is not
@@ -214,7 +214,12 @@ func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased, re
 	// A worker that drains begins nothing.
 	if stop.Err() == nil {
 		outcome := make(chan report, 1)
-		go func() { outcome <- w.outcome(ctx, lease) }()
+		go func() {
+			var result []byte
+			err := errors.New("the processor called runtime.Goexit")
+			defer func() { outcome <- w.outcome(ctx, lease, result, err) }()
+			result, err = w.call(ctx, lease)
+		}()
 		select {
 		case ending = <-outcome:
 		case <-abandoned.Done():
@@ -235,9 +240,8 @@ func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased, re
 	}
 }
 
-// Calls the processor, and returns what to report.
-func (w Worker) outcome(ctx context.Context, lease *Lease) report {
-	result, err := w.call(ctx, lease)
+// Returns what to report after the processor ended with this result or error.
+func (w Worker) outcome(ctx context.Context, lease *Lease, result []byte, err error) report {
 	halted := context.Cause(ctx)
 	if err == nil {
 		done := report{Status: succeeded}

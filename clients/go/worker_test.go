@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -325,6 +326,21 @@ func TestTheEndsOfAnAttempt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A processor used a package for tests, whose FailNow ends the goroutine. Nothing was reported, and the
+// worker kept the lease and the slot for ever.
+func TestAProcessorThatEndsItsGoroutineFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		process := func(context.Context, *Lease) ([]byte, error) {
+			runtime.Goexit()
+			return nil, nil
+		}
+		reports, lines := (&granter{keepAlive: keptAlive}).work(t, Worker{Process: process})
+		if len(reports) != 1 || reports[0]["status"] != "FAILED" || reports[0]["reason"] != "the processor called runtime.Goexit" {
+			t.Fatalf("%v\n%s", reports, lines)
+		}
+	})
 }
 
 func TestAWorkerThatIsToldToDrainKeepsItsTaskAndEnds(t *testing.T) {
