@@ -19,6 +19,11 @@ import (
 const (
 	// The most tasks that a gateway leases to one request.
 	leasesMax = 100
+	// What a gateway accepts.
+	leaseTimeMin = 100 * time.Millisecond
+	leaseTimeMax = 7 * 24 * time.Hour
+	pollMax      = 30 * time.Second
+
 	// How long a processor may take to return after its context ended in a drain. Then its task is
 	// given back although it runs.
 	grace = 5 * time.Second
@@ -48,8 +53,8 @@ type Worker struct {
 	Name string
 	// Types limits the worker to tasks of these types.
 	Types []string
-	// LeaseTime is the silence after which another worker may have a task (30 s by default). The
-	// worker sends keep-alives three times in that time, and at least every 5 s.
+	// LeaseTime is the silence after which another worker may have a task (30 s by default; 100 ms to
+	// 7 days). The worker sends keep-alives three times in that time, and at least every 5 s.
 	LeaseTime time.Duration
 	// Drain is how long running tasks may take after the end of the worker's context (10 s by
 	// default; none if it is negative; [math.MaxInt64] for no limit). Then they are given back with
@@ -63,14 +68,16 @@ type Worker struct {
 }
 
 // Run works until the context ends or the worker is told to drain (`longhaul worker drain`). It
-// returns when the last task has ended or is given back.
+// returns when the last task has ended or is given back. It panics if a required field is missing, or
+// if Concurrency, LeaseTime or Poll is out of range.
 func (w Worker) Run(ctx context.Context) {
 	host, _ := os.Hostname()
 	w.Name = cmp.Or(w.Name, fmt.Sprintf("%s-%d", host, os.Getpid()))
 	w.Concurrency = cmp.Or(w.Concurrency, 4)
 	w.LeaseTime = cmp.Or(w.LeaseTime, 30*time.Second)
 	w.Drain = cmp.Or(w.Drain, 10*time.Second)
-	w.Poll = min(cmp.Or(w.Poll, 5*time.Second), 30*time.Second)
+	w.Poll = cmp.Or(w.Poll, 5*time.Second)
+	w.check()
 	if w.Logf == nil {
 		w.Logf = log.Printf
 	}
@@ -128,6 +135,24 @@ func (w Worker) Run(ctx context.Context) {
 	}
 	running.Wait()
 	w.Logf("drained")
+}
+
+// check panics with the name of a field that is missing or out of range.
+func (w Worker) check() {
+	switch {
+	case w.Client == nil:
+		panic("longhaul: Worker.Client is nil")
+	case w.Queue == "":
+		panic("longhaul: Worker.Queue is empty")
+	case w.Process == nil:
+		panic("longhaul: Worker.Process is nil")
+	case w.Concurrency < 1:
+		panic(fmt.Sprintf("longhaul: Worker.Concurrency is %d: set at least 1", w.Concurrency))
+	case w.LeaseTime < leaseTimeMin || w.LeaseTime > leaseTimeMax:
+		panic(fmt.Sprintf("longhaul: Worker.LeaseTime is %v: set %v to %v", w.LeaseTime, leaseTimeMin, leaseTimeMax))
+	case w.Poll < 0 || w.Poll > pollMax:
+		panic(fmt.Sprintf("longhaul: Worker.Poll is %v: set 0s to %v", w.Poll, pollMax))
+	}
 }
 
 // A task as the gateway leases it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -341,6 +342,36 @@ func TestAProcessorThatEndsItsGoroutineFails(t *testing.T) {
 			t.Fatalf("%v\n%s", reports, lines)
 		}
 	})
+}
+
+// A worker had a Poll of a minute, and requests waited for 30 s. Another one had a negative LeaseTime:
+// the gateway refused each of its requests, and it ran nothing.
+func TestAFieldThatCannotMeanItselfIsRefused(t *testing.T) {
+	process := func(context.Context, *Lease) ([]byte, error) { return nil, nil }
+	for field, change := range map[string]func(*Worker){
+		"Client is nil":                func(w *Worker) { w.Client = nil },
+		"Queue is empty":               func(w *Worker) { w.Queue = "" },
+		"Process is nil":               func(w *Worker) { w.Process = nil },
+		"Concurrency is -1":            func(w *Worker) { w.Concurrency = -1 },
+		"LeaseTime is -1s":             func(w *Worker) { w.LeaseTime = -time.Second },
+		"LeaseTime is 1ms":             func(w *Worker) { w.LeaseTime = time.Millisecond },
+		"LeaseTime is 2562047h47m16.8": func(w *Worker) { w.LeaseTime = math.MaxInt64 },
+		"Poll is -1s":                  func(w *Worker) { w.Poll = -time.Second },
+		"Poll is 1m0s":                 func(w *Worker) { w.Poll = time.Minute },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			defer func() {
+				if said := fmt.Sprint(recover()); !strings.Contains(said, "longhaul: Worker."+field) {
+					t.Errorf("%s: %s", field, said)
+				}
+			}()
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			worker := Worker{Client: client(t, Config{}), Queue: "q", Process: process, Logf: t.Logf}
+			change(&worker)
+			worker.Run(ctx)
+		})
+	}
 }
 
 func TestAWorkerThatIsToldToDrainKeepsItsTaskAndEnds(t *testing.T) {
