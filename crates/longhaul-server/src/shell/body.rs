@@ -21,7 +21,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct RawBody {
     pub(crate) bytes: Bytes,
-    /// The content type in lower case, without parameters.
+    /// The content type in lower case, without parameters. `None` stands for that of a form, too,
+    /// which `curl --data` says of any body.
     pub(crate) content_type: Option<String>,
 }
 
@@ -104,14 +105,17 @@ pub(crate) async fn form(
 fn content_type(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(CONTENT_TYPE)?.to_str().unwrap_or("?");
     let kind = text.split(';').next().unwrap_or_default();
-    Some(kind.trim().to_ascii_lowercase())
+    let kind = kind.trim().to_ascii_lowercase();
+    (kind != "application/x-www-form-urlencoded").then_some(kind)
 }
 
 impl RawBody {
-    /// Whether the content type is JSON.
+    /// Whether it is JSON: by its content type or, if that is not said, by its first character.
     pub(crate) fn is_json(&self) -> bool {
-        let kind = self.content_type.as_deref();
-        kind.is_some_and(|it| it == "application/json" || it.ends_with("+json"))
+        match self.content_type.as_deref() {
+            Some(kind) => kind == "application/json" || kind.ends_with("+json"),
+            None => self.text().trim_ascii_start().starts_with(b"{"),
+        }
     }
 
     /// Reads it as JSON.

@@ -125,12 +125,9 @@ pub(crate) fn new_task(
         }
         into_task(body.json()?)?
     } else {
-        // That of `curl --data` without a header, which sends JSON more often than a form.
-        if matches!(body.content_type.as_deref(), None | Some("application/x-www-form-urlencoded"))
-        {
-            let detail = "the content type of the body is missing; send `Content-Type: \
-                application/json`, or another one, such as `application/octet-stream`, for a body \
-                that is the payload itself";
+        if body.content_type.is_none() && body.bytes.is_empty() {
+            let detail = "the request has no body; send the task as JSON, or its payload. An empty \
+                payload needs a content type, such as `application/octet-stream`";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(ProblemDetails::new(status, "content_type_missing", detail));
         }
