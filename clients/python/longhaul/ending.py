@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The workers of this process, which work or drain.
 working: set[Worker] = set()
+# Whether a signal ends the interpreter.
+_is_told = False
 # The handlers of the program for which those of this module stand, by signal.
 _replaced = dict[int, Any]()
 
@@ -66,6 +68,8 @@ def end_at_signal() -> None:
 
 
 def _exit(number: int, _: FrameType | None) -> None:
+    global _is_told
+    _is_told = True
     signal.signal(number, signal.SIG_DFL)
     sys.exit(128 + number)
 
@@ -90,6 +94,11 @@ def _is_ours(handler: Any) -> bool:
 
 @atexit.register
 def _drain_at_end() -> None:
+    """Drains the workers. Before that, lets those work on whose threads keep the interpreter alive, until a signal drains all."""
+    while not _is_told and (lasting := [worker for worker in working if not worker._is_daemon]):
+        with signals():
+            for worker in lasting:
+                worker._ended.wait()
     drain_all()
 
 
@@ -100,6 +109,8 @@ getattr(threading, "_register_atexit", atexit.register)(_drain_at_end)
 
 def _start_anew() -> None:
     """Makes a process that was just forked forget the workers: their threads stay with the process that started them."""
+    global _is_told
+    _is_told = False
     working.clear()
     for number, handler in _replaced.items():
         # A handler that drains nothing would ignore the first signal.

@@ -112,7 +112,8 @@ class Worker:
     def run(self) -> None:
         """Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back.
 
-        A signal drains all workers of this process, and then this waits for all of them. A second signal ends the process.
+        A signal drains all workers of this process, and then this waits for all of them. A second signal ends the process. In another thread than the main one,
+        signals are the program's until the main thread has ended. At the end of the interpreter, a daemon thread drains, and any other works on.
         """
         with ending.signals() as signalled:
             self._work()
@@ -140,6 +141,7 @@ class Worker:
         return True
 
     def _work(self) -> None:
+        self._is_daemon = threading.current_thread().daemon
         ending.working.add(self)
         try:
             self._work_and_drain()

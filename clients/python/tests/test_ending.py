@@ -8,7 +8,7 @@ import unittest
 
 from longhaul import Submission
 
-from .stage import GATEWAY, WithQueue
+from .stage import GATEWAY, WithQueue, queue
 
 _WORKER = """
 import multiprocessing, sys, threading, longhaul
@@ -27,6 +27,26 @@ if sys.argv[3] == "in a child":
 else:
     main()
 if sys.argv[3] == "killed":
+    threading.Event().wait()
+"""
+
+_IN_THREADS = """
+import sys, threading, time, longhaul
+def worker(queue):
+    return longhaul.Worker(longhaul.Client(sys.argv[1]), queue, process, drain=0.1, poll=0.5)
+def process(task):
+    if task.text() == "short":
+        return "done"
+    print("begun", flush=True)
+    task.sleep(60)
+def look_later():
+    time.sleep(2)
+    print("works on", flush=True)
+threading.Thread(target=worker(sys.argv[2]).run).start()
+if sys.argv[3] == "alone":
+    threading.Thread(target=look_later, daemon=True).start()
+else:
+    worker(sys.argv[4]).start()
     threading.Event().wait()
 """
 
@@ -91,6 +111,26 @@ class Ending(WithQueue):
                 self.assertEqual(program.wait(30), 143 if how == "killed" else 0)
             self.assertEqual(self.client.get(self.queue, task)["attempts"], 0)
             self.client.cancel(self.queue, task)
+
+    def test_a_worker_that_runs_in_a_thread_works_on_when_the_main_thread_ends(self) -> None:
+        """A program called `run` in threads, and its main thread ended. The workers drained at once, and the program ended with exit code 0."""
+        for how in ("alone", "beside a started one"):
+            queues = [self.queue, queue()]
+            words = [sys.executable, "-c", _IN_THREADS, GATEWAY, queues[0], how, queues[1]]
+            with self.subTest(how), subprocess.Popen(words, stdout=subprocess.PIPE) as program:
+                assert program.stdout is not None
+                if how == "alone":
+                    self.assertEqual(program.stdout.readline(), b"works on\n")
+                    short = self.client.submit(self.queue, "short")
+                    self.assertEqual(self.client.result(self.queue, short, 30), b"done")
+                    del queues[1]
+                tasks = [(each, self.client.submit(each, "long")) for each in queues]
+                self.assertEqual([program.stdout.readline() for _ in tasks], [b"begun\n"] * len(tasks))
+                program.send_signal(signal.SIGTERM)
+                self.assertEqual(program.wait(30), 0 if how == "alone" else 143)
+                for each, task in tasks:
+                    self.assertEqual(self.client.get(each, task)["attempts"], 0)
+                    self.client.cancel(each, task)
 
     def test_coroutines_end_in_threads_while_the_interpreter_ends(self) -> None:
         """A program ended. Its coroutines could not call `asyncio.to_thread` any more, and each task that the worker leased meanwhile failed."""
