@@ -9,7 +9,9 @@ Any gateway answers any request, so a request whose gateway goes away is sent to
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import json
 import os
 import random
@@ -34,7 +36,9 @@ _IDLE_CONNECTIONS = 8
 _ANSWER_BYTES = 64 * 1024 * 1024
 # Pauses between attempts, in seconds.
 _PAUSE, _PAUSE_MAX = 0.2, 5.0
-# The system has no longer time limit of a connection: 24 days. A longer one is none.
+# An answer may take one second longer for so many bytes.
+_SLOWEST = 100_000
+# The longest time limit of a connection that the system has: 24 days.
 _TIMEOUT_MAX = 2_000_000.0
 RETRY_AFTER_MAX = 30.0
 
@@ -60,6 +64,37 @@ class Answer:
         except ValueError:
             return False
         return isinstance(told, dict) and all(field in told for field in fields)
+
+
+class _Timed(io.RawIOBase):
+    """Reads an answer until a deadline, because the time limit of a socket begins anew with each read. A large answer may take longer."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._socket, self._deadline = connection, deadline
+        self._raw = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(min(left, _TIMEOUT_MAX))
+        count = self._raw.readinto(buffer)
+        self._deadline += (count or 0) / _SLOWEST
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *more: Any, deadline: float, **options: Any) -> None:
+        super().__init__(sock, *more, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Timed(sock, deadline))
 
 
 class HaltEvent(threading.Event):
@@ -118,7 +153,7 @@ class _Gateway:
 
     def connect(self, timeout: float, fresh: bool = False) -> http.client.HTTPConnection:
         """Returns an idle connection or a new one. A `fresh` connection is not shared with other requests."""
-        limit = timeout if timeout < _TIMEOUT_MAX else None
+        limit = min(timeout, _TIMEOUT_MAX)
         while not fresh:
             with self._lock:
                 if not self._idle:
@@ -188,7 +223,7 @@ class Gateways:
     ) -> Answer:
         """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure.
 
-        `timeout` limits each attempt. A request that is not `repeatable` is not sent again once it
+        `timeout` limits each attempt, but a large answer may take longer. A request that is not `repeatable` is not sent again once it
         may have been done. No attempt follows once `halt` is set. The final error tells whether any
         of the attempts may have been done, not only the last one.
 
@@ -276,12 +311,14 @@ class Gateways:
     def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent, expects: Sequence[str] | None) -> Answer:
         kind = {"Content-Type": "application/json"} if content is not None else {}
         headers = self._headers(kind)
+        deadline = time.monotonic() + timeout
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
             halt.guard(connection.sock)
+            connection.response_class = functools.partial(_Response, deadline=deadline)
             connection.request(method, gateway.path + path, content, headers)
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)

@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from longhaul import Client, Submission
@@ -23,6 +25,23 @@ def closed() -> str:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+
+@contextmanager
+def dripping(begin: bytes, part: bytes) -> Iterator[str]:
+    """The URL of a proxy that sends these parts of an answer, five a second."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(begin)
+                for _ in range(30):
+                    connection.sendall(part)
+                    time.sleep(0.2)
+
+        threading.Thread(target=drip, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 class Asking(unittest.TestCase):
@@ -146,6 +165,19 @@ class GivenUp(Asking):
         bytes_of = {"Content-Type": "application/octet-stream"}
         with Busy((200, bytes_of | {"Content-Length": "1000"}, b"A" * 10), (200, bytes_of, b"A" * 1000)) as busy:
             self.assertEqual(self.client(busy.url).payload("q", "1:0:-1"), b"A" * 1000)
+
+    def test_an_answer_that_drips_is_none(self) -> None:
+        """A proxy sent a byte of its answer every few seconds. The time limit began anew with each, and the request never ended."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+        for begin in (b"HTTP/1.1 2", head + b"1000\r\n\r\n"):
+            with self.subTest(begin), dripping(begin, b"0") as url, self.assertRaises(OutcomeUnknown):
+                begun = time.monotonic()
+                self.client(url).gateways.request("GET", "/", timeout=1.0, patience=0.0)
+            self.assertLess(time.monotonic() - begun, 4)
+        # A large answer may take longer.
+        with dripping(head + b"1500000\r\n\r\n", b"0" * 100_000) as url:
+            answer = self.client(url).gateways.request("GET", "/", timeout=1.0, patience=0.0, expects=None)
+        self.assertEqual(len(answer.body), 1_500_000)
 
     def test_a_token_function_may_fail_for_a_moment(self) -> None:
         tokens = iter(["", " fresh\n"])
