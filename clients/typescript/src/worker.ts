@@ -14,6 +14,14 @@ import type { Leases, Report, ReportOutcomes } from "./types.ts";
 const COUNT = 100;
 const PAUSE = 500;
 const PAUSE_MAX = 10_000;
+/** The least and the greatest value of each option. A gateway refuses other lease times and polls. */
+const LIMITS = [
+  ["concurrency", 1, Infinity],
+  ["leaseTime", 0.1, 7 * 86_400],
+  ["drain", 0, Infinity],
+  ["poll", 0, 30],
+  ["reportPatience", 0, Infinity],
+] as const;
 /** The outcome of a confirmation that must be repeated. */
 const UNKNOWN = "UNKNOWN";
 /** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
@@ -31,7 +39,10 @@ export interface WorkerOptions {
   concurrency?: number;
   /** The name of the worker for display; by default host and process id. */
   name?: string;
-  /** Seconds of silence after which other workers may get the tasks; 30 by default. The worker sends three keep-alives in that time, at least one every 5 s. */
+  /**
+   * Seconds of silence after which other workers may get the tasks; 30 by default, from 0.1 to 604,800. The worker sends three keep-alives in that time, at
+   * least one every 5 s.
+   */
   leaseTime?: number;
   /** Leases only tasks of these types. */
   types?: string[];
@@ -84,12 +95,15 @@ export class Worker {
         }
       },
     };
-    if (!(this.#options.concurrency >= 1)) {
-      throw new RangeError("concurrency is 1 at least");
+    const { name, leaseTime, poll } = this.#options;
+    for (const [field, least, most] of LIMITS) {
+      const value = this.#options[field];
+      if (!(value >= least && value <= most)) {
+        throw new RangeError(`${field} is ${value}: set ${least} to ${most}`);
+      }
     }
-    const { name, leaseTime, poll, drain, reportPatience } = this.#options;
-    if (!(drain >= 0 && reportPatience >= 0 && poll >= 0 && poll <= 30 && leaseTime > 0 && leaseTime < Infinity)) {
-      throw new RangeError("a time is negative, endless or no number, or `poll` is above 30 s");
+    if (!Number.isInteger(this.#options.concurrency) && this.#options.concurrency < Infinity) {
+      throw new RangeError(`concurrency is ${this.#options.concurrency}: set an integer`);
     }
     const instance = randomBytes(8).toString("hex");
     this.#asked = { worker: name, instance, confirms: true, wait: length(poll), lease_time: length(leaseTime), ...(options.types && { types: options.types }) };

@@ -342,8 +342,12 @@ test("long times mean themselves, and impossible ones are refused", { timeout: 3
   const { told } = await work(t, { tasks: 1, leaseTime: 600_000, cancelled: true }, (task) => task.sleep(30 * 86_400));
   assert(performance.now() - begun > 3_000);
   assert.deepEqual(told, ["1:0:-1 FAILED"]);
-  for (const options of [{ drain: NaN }, { drain: -1 }, { leaseTime: Infinity }, { poll: 31 }]) {
-    assert.throws(() => new Worker(new Client(), "q", () => undefined, options), RangeError);
+  // A gateway refused each request of a worker with a lease time of 0.05 s or a concurrency of 1.5, and it ran nothing.
+  for (const [field, values] of Object.entries({ drain: [NaN, -1], leaseTime: [Infinity, 0.05, 1e9], poll: [31, -1], concurrency: [0, 1.5, NaN] })) {
+    for (const value of values) {
+      const refusal = { name: "RangeError", message: new RegExp(`^${field} is ${value}`) };
+      assert.throws(() => new Worker(new Client(), "q", () => undefined, { [field]: value }), refusal);
+    }
   }
 });
 
