@@ -318,7 +318,7 @@ class Gateways:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
             halt.guard(connection.sock)
-            connection.response_class = functools.partial(_Response, deadline=deadline)
+            connection.response_class = functools.partial(_Response, deadline=deadline)  # type: ignore[assignment]
             connection.request(method, gateway.path + path, content, headers)
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)

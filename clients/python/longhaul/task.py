@@ -222,6 +222,10 @@ class Task:
         """Seconds between keep-alives: three per lease at least, so that one answer may be late or missing."""
         return min(self._left / 3, _KEEP_ALIVE_EVERY)
 
+    def _limit(self) -> float:
+        """Seconds for one attempt of a keep-alive."""
+        return min(third(self._left), 10.0)
+
     def _keep_alive(self) -> None:
         """Sends news when there is any, and otherwise keep-alives."""
         while not self._over.is_set() and not self.is_lost():
@@ -253,7 +257,7 @@ class Task:
         for part in _ever_less(news):
             try:
                 keep_alive = {"status": "IN_PROGRESS"} | part
-                reported = self._report(keep_alive, timeout=min(third(self._left), 10.0), patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
+                reported = self._report(keep_alive, timeout=self._limit(), patience=self._pause() / 2, pauses=self._pauses, halt=self._over)
             except LonghaulError as error:
                 if isinstance(error, GatewayError):
                     if is_over(error):
@@ -308,7 +312,7 @@ class Task:
             return "already reported"
         self.forget()
         if self._keeper.is_alive():
-            self._keeper.join()
+            self._keeper.join(self._limit())
         if self.is_lost():
             return self._lost
         news = self._take_news()

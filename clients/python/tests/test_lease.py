@@ -315,6 +315,23 @@ class Leases(Leasing):
                 self.assertEqual(len(refused), 3)
                 self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
 
+    def test_an_end_does_not_wait_for_a_keep_alive_that_hangs(self) -> None:
+        """The name server was slow, and a keep-alive was still connecting. The end of the task waited for it until the lease was over."""
+        gateway, hanging = Leased(1), threading.Event()
+        gateway.lease_time = 3.0
+        request, over = Gateways.request, threading.Event()
+
+        def connecting(gateways: Gateways, method: str, path: str, body: Any, **more: Any) -> Any:
+            if body.get("status") == "IN_PROGRESS":
+                hanging.set()
+                over.wait(30)
+            return request(gateways, method, path, body, **more)
+
+        self.addCleanup(over.set)
+        with unittest.mock.patch.object(Gateways, "request", connecting):
+            self.work(gateway, lambda task: str(hanging.wait(10)))
+        self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
     def test_a_confirmation_is_repeated_while_an_outcome_is_unknown(self) -> None:
         """The broker was away for a moment. A worker took UNKNOWN for a loss, and its tasks were given back after the whole lease time."""
         asked: list[list[str]] = []
