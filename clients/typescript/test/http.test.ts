@@ -167,7 +167,8 @@ test("endless is no limit, and no number is refused at once", async (t) => {
     await assert.rejects(Embedded.start({ startTimeout: nothing }), RangeError);
   }
   await assert.rejects(client.wait("q", "1:0:-1", NaN), RangeError);
-  await (await Embedded.start({ startTimeout: Infinity })).close();
+  const program = "no-such-program";
+  await assert.rejects(Embedded.start({ startTimeout: Infinity, program }), (error: Error) => !(error instanceof RangeError));
   for (const odd of [{ delay: NaN }, { delay: Infinity }, { maxAttempts: Infinity }]) {
     await assert.rejects(client.submit("q", "x", odd), RangeError);
   }
