@@ -364,6 +364,10 @@ fn other(status: u16, content_type: &'static str, body: String) -> Response {
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     let kind = header::HeaderValue::from_static(content_type);
     answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    if status == 503 {
+        // It is no gateway's, so no report may wait for it.
+        answer.headers_mut().insert(header::RETRY_AFTER, 60.into());
+    }
     if answer.status().is_redirection() {
         let page = header::HeaderValue::from_static("/healthz");
         answer.headers_mut().insert(header::LOCATION, page);

@@ -2,15 +2,18 @@
 
 use crate::candidate::Orders;
 use crate::door::{InjectedFault, ProxiedRequest, ProxiedRequestKind};
-use crate::stage::{PATIENCE, Scene};
+use crate::stage::{PATIENCE, Scene, begun};
 use anyhow::ensure;
+use futures::future::try_join_all;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// What proxies answer.
-const STATUSES: [u16; 12] = [302, 400, 401, 403, 404, 408, 409, 413, 421, 431, 500, 200];
+const STATUSES: [u16; 13] = [404, 409, 200, 302, 400, 401, 403, 408, 413, 421, 431, 500, 503];
+/// How many confirmations in a row are answered by a proxy.
+const CONFIRMATIONS: usize = 3;
 
 pub(super) async fn proxy_page(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let faults = STATUSES.map(InjectedFault::page);
@@ -24,17 +27,21 @@ pub(super) async fn token_rotated(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     repeats(scene, &faults.map(|(status, code)| InjectedFault::problem(status, code))).await
 }
 
-/// As many tasks as faults end at about the same time.
+/// As many tasks as faults report progress, and end, at about the same time.
 async fn repeats(scene: &Scene<'_>, faults: &[InjectedFault]) -> anyhow::Result<()> {
     let end = ProxiedRequestKind::report("SUCCEEDED");
     for fault in faults {
+        scene.door.plant(ProxiedRequestKind::report("IN_PROGRESS"), fault.clone());
         scene.door.plant(end.clone(), fault.clone());
+    }
+    for fault in faults.iter().take(CONFIRMATIONS) {
+        scene.door.plant(ProxiedRequestKind::Confirm, fault.clone());
     }
     let concurrency = u32::try_from(faults.len())?;
     let _worker = scene.worker(&Orders { concurrency, lease_time: 20, ..Orders::default() })?;
     let mut tasks = vec![];
     for _ in faults {
-        tasks.push(scene.submit(&json!([[{ "sleep": 1 }, { "succeed": "kept" }]])).await?);
+        tasks.push(scene.submit(&json!([[begun(), { "sleep": 3 }, { "succeed": "kept" }]])).await?);
     }
     for task in &tasks {
         scene.succeeds(task, b"kept", 1).await?;
@@ -58,9 +65,10 @@ pub(super) async fn cut_answer(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let task = scene.submit(&json!([[{ "sleep": 4 }, { "succeed": "whole" }]])).await?;
     let _worker = scene.worker(&Orders::default())?;
     scene.succeeds(&task, b"whole", 1).await?;
-    for kind in &kinds {
+    // The others are repeated in any case.
+    for kind in [ProxiedRequestKind::Confirm, ProxiedRequestKind::report("SUCCEEDED")] {
         let twice =
-            |calls: &[ProxiedRequest]| calls.iter().filter(|call| call.kind == *kind).count() >= 2;
+            |calls: &[ProxiedRequest]| calls.iter().filter(|call| call.kind == kind).count() >= 2;
         scene.door.until(&format!("{kind:?} again"), PATIENCE, twice).await?;
     }
     Ok(())
@@ -78,9 +86,9 @@ pub(super) async fn unconfirmed(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let has_begun = |call: &ProxiedRequest| matches!(call.kind, ProxiedRequestKind::Report(_));
     let calls = scene.door.calls();
-    // It may have sent the confirmation again.
-    let mut answered = calls.iter().filter(|call| call.kind == confirm && call.status.is_some());
-    let is_early = answered.next().is_none() && calls.iter().any(has_begun);
+    // It may have sent the confirmation again: the answer to the first one is held.
+    let answered = calls.iter().filter(|call| call.kind == confirm && call.status.is_some());
+    let is_early = answered.count() < 2 && calls.iter().any(has_begun);
     ensure!(!is_early, "the worker began a task before its leases were confirmed");
     gate.notify_one();
     scene.succeeds(&task, b"confirmed", 1).await?;
@@ -140,7 +148,8 @@ pub(super) async fn stopped_gateway(scene: &mut Scene<'_>) -> anyhow::Result<()>
     door.plant(ProxiedRequestKind::Lease, InjectedFault::HoldAnswer(Arc::clone(&gate)));
     let steps = json!([[{ "sleep": 1 }, { "succeed": "once" }]]);
     let task = scene.submit(&steps).await?;
-    let _worker = scene.worker_at(door.url(), &Orders { lease_time: 20, ..Orders::default() })?;
+    let orders = Orders { concurrency: 20, lease_time: 20, ..Orders::default() };
+    let _worker = scene.worker_at(door.url(), &orders)?;
     let granted = |calls: &[ProxiedRequest]| {
         calls.iter().any(|call| call.kind == ProxiedRequestKind::Lease && call.status == Some(200))
     };
@@ -152,11 +161,9 @@ pub(super) async fn stopped_gateway(scene: &mut Scene<'_>) -> anyhow::Result<()>
     gateway.start_again().await?;
     scene.succeeds_within(Duration::from_secs(60), &task, b"once", 1).await?;
     // Now it stops under requests for leases.
-    let mut tasks = vec![];
-    for _ in 0..20 {
-        tasks.push(scene.submit(&steps).await?);
-    }
-    gateway.stop().await?;
+    let submitted = try_join_all((0..60).map(|_| scene.submit(&steps)));
+    let (tasks, stopped) = tokio::join!(submitted, gateway.stop());
+    let (tasks, ()) = (tasks?, stopped?);
     gateway.start_again().await?;
     for task in &tasks {
         scene.succeeds_within(Duration::from_secs(90), task, b"once", 1).await?;

@@ -72,8 +72,11 @@ pub(super) async fn nonsense(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 
 pub(super) async fn too_large(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders::default())?;
-    let task = scene.submit(&json!([[{ "succeed_bytes": 2_000_000 }]])).await?;
-    fails_for_good(scene, &task, "").await?;
+    // The gateway refuses the result, and then the body before it has read it.
+    for bytes in [2_000_000, 6_000_000] {
+        let task = scene.submit(&json!([[{ "succeed_bytes": bytes }]])).await?;
+        fails_for_good(scene, &task, "").await?;
+    }
     let task = scene.submit(&json!([[{ "succeed_bytes": 500_000 }]])).await?;
     scene.succeeds(&task, "x".repeat(500_000).as_bytes(), 1).await
 }

@@ -19,11 +19,13 @@ pub(super) struct Seen {
     pub(super) call: ProxiedRequest,
 }
 
-/// The death of a worker.
+/// The end of a worker's process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Killed {
+pub(super) struct EndedWorker {
     pub(super) worker: usize,
     pub(super) at: Instant,
+    /// Otherwise it has drained.
+    pub(super) is_killed: bool,
 }
 
 /// What was seen, and what is wrong with it.
@@ -70,7 +72,7 @@ struct SeenLease {
 /// Judges a storm; `seen` is in the order of time.
 pub(super) fn judge(
     seen: &[Seen],
-    killed: &[Killed],
+    stopped: &[EndedWorker],
     ended: &[(TaskRef, TaskMetadata)],
     lease_time: Duration,
 ) -> StormReport {
@@ -105,7 +107,7 @@ pub(super) fn judge(
         let next = leases.range((task.clone(), epoch + 1)..).next();
         if next.is_some_and(|((other, _), _)| other == task) && !lease.successes.is_empty() {
             report.again += 1;
-            if let Some(why) = ran_again(lease, killed, lease_time) {
+            if let Some(why) = ran_again(lease, stopped, lease_time) {
                 report.broken.push(format!("{task} ran again after epoch {epoch}: {why}"));
             }
         }
@@ -142,27 +144,31 @@ fn judge_end(
 }
 
 /// Why a task must not have run again after its processor had returned; `None` if it may.
-fn ran_again(lease: &SeenLease, killed: &[Killed], lease_time: Duration) -> Option<String> {
+fn ran_again(lease: &SeenLease, stopped: &[EndedWorker], lease_time: Duration) -> Option<String> {
     if lease.successes.iter().any(|(.., status)| status.is_some_and(|it| it < 300)) {
         return Some("a gateway had accepted its result".to_owned());
     }
     let (returned, ..) = lease.successes.first()?;
     let (last, _, verdict) = lease.successes.last()?;
-    let died = killed.iter().any(|it| {
-        it.worker == lease.worker && it.at + SKEW > *returned && it.at < *last + PAUSE_MAX
-    });
-    if died {
+    let after = |it: &&EndedWorker| it.worker == lease.worker && it.at + SKEW > *returned;
+    let died = |it: &EndedWorker| it.is_killed && it.at < *last + PAUSE_MAX;
+    if stopped.iter().filter(after).any(died) {
         return None;
     }
     let Some(kept) = lease.kept else { return Some("it was never leased".to_owned()) };
-    if *last + PAUSE_MAX < kept + lease_time && verdict.is_none_or(|status| status >= 500) {
-        let left = (kept + lease_time).saturating_duration_since(*last);
+    let (lease_ends, is_settled) = (kept + lease_time, verdict.is_some_and(|status| status < 500));
+    let left_early = |it: &EndedWorker| it.at >= *last && it.at + SKEW < lease_ends;
+    if !is_settled && stopped.iter().filter(after).any(left_early) {
+        return Some("its worker ended while it reported".to_owned());
+    }
+    if *last + PAUSE_MAX < lease_ends && !is_settled {
+        let left = lease_ends.saturating_duration_since(*last);
         return Some(format!("its worker gave up {left:?} before the lease ended"));
     }
     let refused = lease.successes.iter().find(|(_, _, status)| status.is_some_and(|it| it < 500));
     match refused {
-        Some((at, _, Some(status))) if *at + SKEW < kept + lease_time => {
-            let left = (kept + lease_time).saturating_duration_since(*at);
+        Some((at, _, Some(status))) if *at + SKEW < lease_ends => {
+            let left = lease_ends.saturating_duration_since(*at);
             Some(format!("a gateway answered {status} {left:?} before the lease ended"))
         }
         _ => None,
@@ -218,9 +224,9 @@ mod tests {
     }
 
     /// What is broken if a task shows `two` after these requests.
-    fn broken(seen: &[Seen], killed: &[Killed]) -> String {
+    fn broken(seen: &[Seen], stopped: &[EndedWorker]) -> String {
         let ended = [shown(TaskState::Completed, "two")];
-        judge(seen, killed, &ended, LEASE_TIME).broken.join("\n")
+        judge(seen, stopped, &ended, LEASE_TIME).broken.join("\n")
     }
 
     #[test]
@@ -231,8 +237,13 @@ mod tests {
         let with = |more: &[Seen]| [more, &again].concat();
         let gave_up = with(&[kept(at(0), 1), success(at(1), 1, "one", None)]);
         assert!(broken(&gave_up, &[]).contains("gave up 9s before"), "{}", broken(&gave_up, &[]));
-        assert_eq!(broken(&gave_up, &[Killed { worker: 0, at: at(2) }]), "");
-        assert_ne!(broken(&gave_up, &[Killed { worker: 1, at: at(2) }]), "");
+        let stopped = |worker, at, is_killed| [EndedWorker { worker, at, is_killed }];
+        assert_eq!(broken(&gave_up, &stopped(0, at(2), true)), "");
+        assert_ne!(broken(&gave_up, &stopped(1, at(2), true)), "");
+        assert!(broken(&gave_up, &stopped(0, at(2), false)).contains("while it reported"));
+        let late = with(&[kept(at(0), 1), success(at(3), 1, "one", None)]);
+        assert_eq!(broken(&late, &stopped(0, at(9), false)), "");
+        assert!(broken(&late, &stopped(0, at(7), false)).contains("while it reported"));
         let repeated = with(&[
             kept(at(0), 1),
             success(at(1), 1, "one", None),
@@ -242,8 +253,11 @@ mod tests {
         let refused = with(&[kept(at(0), 1), success(at(4), 1, "one", Some(409))]);
         assert!(broken(&refused, &[]).contains("a gateway answered 409 6s before"));
         let accepted = with(&[kept(at(0), 1), success(at(9), 1, "two", Some(200))]);
-        let killed = [Killed { worker: 0, at: at(9) }];
-        assert!(broken(&accepted, &killed).contains("had accepted"), "{}", broken(&accepted, &[]));
+        assert!(
+            broken(&accepted, &stopped(0, at(9), true)).contains("had accepted"),
+            "{}",
+            broken(&accepted, &[])
+        );
         let expired = with(&[kept(at(0), 1), success(at(11), 1, "one", Some(409))]);
         assert_eq!(broken(&expired, &[]), "");
     }

@@ -22,7 +22,7 @@ use anyhow::{Context, bail, ensure};
 use broker::SpawnedBroker;
 use fastrand::Rng;
 use futures::future::try_join_all;
-use judge::{Killed, Seen, judge};
+use judge::{EndedWorker, Seen, judge};
 use longhaul::topics::TopicSettings;
 use longhaul::{Client, RetryPolicy, TaskMetadata, TaskRef, Text};
 use rustix::process::Signal;
@@ -116,7 +116,7 @@ pub(crate) async fn run(plan: &StormPlan) -> anyhow::Result<()> {
     };
     let ended = ended?;
     let seen = storm.seen();
-    let report = judge(&seen, &storm.killed, &ended, Duration::from_secs(LEASE_TIME.into()));
+    let report = judge(&seen, &storm.stopped, &ended, Duration::from_secs(LEASE_TIME.into()));
     writeln!(out, "{} s; {report}", begun.elapsed().as_secs())?;
     for worker in &storm.workers {
         writeln!(out, "the last lines of a worker:\n{}", last_lines(&worker.output))?;
@@ -155,7 +155,7 @@ struct Storm {
     token: String,
     gateways: Vec<SpawnedGateway>,
     workers: Vec<StormWorker>,
-    killed: Vec<Killed>,
+    stopped: Vec<EndedWorker>,
     broker: SpawnedBroker,
     _folder: TempDir,
 }
@@ -188,8 +188,8 @@ impl Storm {
             let (words, started) = (words.clone(), clock::monotonic());
             workers.push(StormWorker { words, proxies, output, process: None, started });
         }
-        let (killed, _folder) = (Vec::new(), folder);
-        Ok(Self { rng, client, token, gateways, workers, killed, broker, _folder })
+        let (stopped, _folder) = (Vec::new(), folder);
+        Ok(Self { rng, client, token, gateways, workers, stopped, broker, _folder })
     }
 
     async fn submit(&mut self, count: usize) -> anyhow::Result<Vec<TaskRef>> {
@@ -268,7 +268,7 @@ impl Storm {
                 let at = clock::monotonic();
                 // Dropped: it is killed with its processes.
                 self.worker(worker)?.process = None;
-                self.killed.push(Killed { worker, at });
+                self.stopped.push(EndedWorker { worker, at, is_killed: true });
                 sleep(pause).await;
                 self.start_worker(worker)
             }
@@ -279,6 +279,8 @@ impl Storm {
                 process.signal(Signal::TERM)?;
                 let status = process.ended(DRAIN).await?;
                 ensure!(status.success(), "a drained worker ended with {status}");
+                let at = clock::monotonic();
+                self.stopped.push(EndedWorker { worker, at, is_killed: false });
                 self.start_worker(worker)
             }
             kind @ 5..9 => {
