@@ -119,9 +119,12 @@ async fn a_storm_finds_planted_faults() {
     if let Err(why) = version("python3", "--version") {
         return skip(&why);
     }
-    let faults = [("believes-pages", "has ended as Failed"), ("tells-once", "its worker gave up")];
-    let faults = stream::iter(faults).map(|(fault, why)| async move {
-        let output = run(&["--storm", "60", "python3", "-m", "tests.faulty", fault]).await;
+    let faults = [
+        ("believes-pages", "40", "has ended as Failed"),
+        ("tells-once", "100", "its worker gave up"),
+    ];
+    let faults = stream::iter(faults).map(|(fault, tasks, why)| async move {
+        let output = run(&["--storm", tasks, "python3", "-m", "tests.faulty", fault]).await;
         assert_eq!(output.status.code(), Some(1), "{fault}: {output:?}");
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(told.contains(why), "{fault}: {told}");

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// The longest pause between two tries of a report, with the time of a try.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// The same before the second try.
+const FIRST_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// How much earlier than its lease time a lease may seem to end here: its time counts from when the
 /// gateway handled the request, or from when the worker sent it.
 const SKEW: Duration = Duration::from_secs(1);
@@ -150,18 +152,20 @@ fn ran_again(lease: &SeenLease, stopped: &[EndedWorker], lease_time: Duration) -
     }
     let (returned, ..) = lease.successes.first()?;
     let (last, _, verdict) = lease.successes.last()?;
+    let pause = if lease.successes.len() == 1 { FIRST_PAUSE_MAX } else { PAUSE_MAX };
     let after = |it: &&EndedWorker| it.worker == lease.worker && it.at + SKEW > *returned;
-    let died = |it: &EndedWorker| it.is_killed && it.at < *last + PAUSE_MAX;
+    let died = |it: &EndedWorker| it.is_killed && it.at < *last + pause;
     if stopped.iter().filter(after).any(died) {
         return None;
     }
     let Some(kept) = lease.kept else { return Some("it was never leased".to_owned()) };
     let (lease_ends, is_settled) = (kept + lease_time, verdict.is_some_and(|status| status < 500));
-    let left_early = |it: &EndedWorker| it.at >= *last && it.at + SKEW < lease_ends;
+    let left_early =
+        |it: &EndedWorker| !it.is_killed && it.at >= *last && it.at + SKEW < lease_ends;
     if !is_settled && stopped.iter().filter(after).any(left_early) {
         return Some("its worker ended while it reported".to_owned());
     }
-    if *last + PAUSE_MAX < lease_ends && !is_settled {
+    if *last + pause < lease_ends && !is_settled {
         let left = lease_ends.saturating_duration_since(*last);
         return Some(format!("its worker gave up {left:?} before the lease ended"));
     }
@@ -241,9 +245,10 @@ mod tests {
         assert_eq!(broken(&gave_up, &stopped(0, at(2), true)), "");
         assert_ne!(broken(&gave_up, &stopped(1, at(2), true)), "");
         assert!(broken(&gave_up, &stopped(0, at(2), false)).contains("while it reported"));
-        let late = with(&[kept(at(0), 1), success(at(3), 1, "one", None)]);
+        assert!(broken(&gave_up, &stopped(0, at(6), true)).contains("gave up"));
+        let late = with(&[kept(at(0), 1), success(at(7), 1, "one", None)]);
         assert_eq!(broken(&late, &stopped(0, at(9), false)), "");
-        assert!(broken(&late, &stopped(0, at(7), false)).contains("while it reported"));
+        assert!(broken(&late, &stopped(0, at(8), false)).contains("while it reported"));
         let repeated = with(&[
             kept(at(0), 1),
             success(at(1), 1, "one", None),
