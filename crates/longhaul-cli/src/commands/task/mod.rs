@@ -10,7 +10,6 @@ pub(crate) mod submitting;
 
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
-use crate::output::TableRow;
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{attempts_in_words, history_rows, named, no_task, parse_task};
 use crate::times;
@@ -19,7 +18,6 @@ use longhaul::TaskRef;
 use longhaul_api::action::TaskAction;
 use longhaul_api::task::TaskLimitsBody;
 use selecting::TaskSelectionArgs;
-use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
@@ -141,20 +139,6 @@ Examples:
         #[arg(long)]
         properties: bool,
     },
-}
-
-/// A task by its name.
-#[derive(Debug, Serialize)]
-struct NamedTask {
-    id: String,
-}
-
-impl TableRow for NamedTask {
-    const HEADS: &'static [&'static str] = &["TASK"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![self.id.clone()]
-    }
 }
 
 /// # Errors

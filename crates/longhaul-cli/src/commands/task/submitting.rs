@@ -1,6 +1,6 @@
 //! `longhaul task submit`.
 
-use super::{NamedTask, following, lines};
+use super::{following, lines};
 use crate::commands::one_of;
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
@@ -16,6 +16,7 @@ use longhaul::{AfterFailed, RetryPolicy, TaskRef};
 use longhaul_api::Priority;
 use longhaul_api::new_task::{NewTaskBody, RetryBody};
 use longhaul_api::values::{Instant, Length};
+use serde_json::json;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -249,7 +250,7 @@ pub(crate) async fn run(
     let task = service.submit(&queue, terms.task(&queue, &payload)?).await?;
     if !wait {
         let task = named(&task);
-        return Ok(context.output.one(&NamedTask { id: task.clone() }, &[("task", task)])?);
+        return Ok(context.output.one(&json!({ "id": task }), &[("task", task)])?);
     }
     context.output.note(&format!("submitted {}", named(&task)));
     let ended = following::follow(service, &task, context).await?;
