@@ -89,7 +89,10 @@ pub(super) async fn submit(
     let what =
         format!("{failed} of {} lines were not submitted, first line {line}: {told}", lines.len());
     let help = if is_away.get() {
-        format!("run it again with --from-line {line} for the rest")
+        format!(
+            "run it again with --from-line {line} for the rest; tasks printed for later lines are \
+             stored already"
+        )
     } else {
         "mend these lines and submit them alone: the others are stored".to_owned()
     };
