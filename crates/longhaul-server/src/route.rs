@@ -176,7 +176,7 @@ impl ApiRoute {
         self
     }
 
-    /// Counts for no rate limit unless it is refused, and has a room of its own.
+    /// Counts for no rate limit unless its lease is not there, and has a room of its own.
     pub(crate) const fn goes_first(mut self) -> Self {
         self.info.goes_first = true;
         self

@@ -87,7 +87,7 @@ pub(crate) async fn gate(
             let identity = Arc::clone(&caller.identity);
             request.extensions_mut().insert(caller);
             let response = gate.serve(request, next, held).await;
-            gate.checked(&identity, peer, response)
+            gate.count_no_lease(&identity, peer, response)
         }
         Err(problem) => problem.into_response(),
     };
@@ -128,7 +128,12 @@ impl RouteGate {
 
     /// Counts reports on leases that are not there for the rate limit of their caller. Over the
     /// limit, the answer is that.
-    fn checked(&self, identity: &Identity, peer: Option<Peer>, response: Response) -> Response {
+    fn count_no_lease(
+        &self,
+        identity: &Identity,
+        peer: Option<Peer>,
+        response: Response,
+    ) -> Response {
         if !self.route.goes_first || response.extensions().get::<NoLease>().is_none() {
             return response;
         }
