@@ -296,7 +296,7 @@ mod tests {
         let path = folder.path().join("token");
         let credentials = Credentials::token_file(&path);
         assert_eq!(credentials.method(), "token");
-        // Some editors begin a file with a byte order mark, which no broker took for a part of it.
+        // A byte order mark, which some editors write, was sent as a part of the token.
         for (token, mark) in [("one", ""), ("two", ""), ("three", "\u{feff}")] {
             fs::write(&path, format!("{mark}{token}\n")).unwrap();
             assert_eq!(data(&credentials).await.as_deref(), Some(token));
